@@ -61,10 +61,17 @@ def scope(frame: pd.DataFrame, setting: Setting) -> str:
     ends = (int(frame["size_bytes"].agg(end)) for end in ("min", "max"))
     sizes = ", " + " to ".join(dict.fromkeys(map(sized, ends))) if collectives else ""
     faulted = int(frame["faulted"].sum())
-    inside = "mid-collective" if collectives else "mid-step"
-    how = f"{faulted} of them with a fault in {inside}" if faulted else "none of them with a fault"
+    how = _with_faults(faulted, len(frame), "a collective" if collectives else "a step")
     soft = " Their RDMA is Soft-RoCE (rxe): nothing here is the speed of RDMA hardware." if setting.soft_rdma else ""
-    return f"{len(frame)} trials of {what} over {where}{sizes}; {how}.{soft}"
+    return f"{len(frame)} trial{'s' * (len(frame) != 1)} of {what} over {where}{sizes}, {how}.{soft}"
+
+
+def _with_faults(faulted: int, trials: int, operation: str) -> str:
+    if not faulted:
+        return "without a fault"
+    who = "each" if faulted == trials and trials > 1 else "" if faulted == trials else str(faulted)
+    others = f", {trials - faulted} without" if faulted < trials else ""
+    return f"{who} with a fault during {operation}{others}".strip()
 
 
 def _simulated(frame: pd.DataFrame) -> str:

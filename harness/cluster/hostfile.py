@@ -39,9 +39,9 @@ def _entry(words: list[str], file: str, place: str) -> Entry:
     if match is None:
         raise MistakeError(file, place, words[0], "is not a host; write it like 'node1 slots=8' or 'node1:8'")
     user = match.groupdict().get("user")
-    for setting in words[1:]:
-        key, separator, value = setting.partition("=")
+    for pair in words[1:]:
+        key, separator, value = pair.partition("=")
         if not separator or key not in _KEYS:
-            raise MistakeError(file, place, setting, f"unknown setting; {nearest(key, _KEYS)}")
+            raise MistakeError(file, place, pair, f"unknown key; {nearest(key, _KEYS)}")
         user = value if key in ("username", "user") else user
     return Entry(match["address"], user)

@@ -14,6 +14,8 @@ from harness.hosts.base import Nic
 NAMESPACE_PREFIX = "r2ccl-"
 UPLINK_PREFIX = "r2m"
 MANAGEMENT_NIC = "mgmt0"
+MANAGEMENT_ALIAS = "management of a local cluster"
+"""Its first word tells the transport that an interface with this alias is not a data NIC."""
 SWITCH = "switch"
 SUBNETS = tuple(f"198.{net}.{part}" for net in (18, 19) for part in range(256))
 """Management networks (/24), from the block for benchmarks (RFC 2544), which never appears in the Internet."""

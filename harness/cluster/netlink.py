@@ -16,7 +16,7 @@ from typing import Any
 
 from faults.token_bucket import HANDLE, TokenBucket
 from harness.cluster import namespaces, sysctls
-from harness.cluster.layout import MANAGEMENT_NIC, SUBNETS, UPLINK_PREFIX, HostLayout, Layout
+from harness.cluster.layout import MANAGEMENT_ALIAS, MANAGEMENT_NIC, SUBNETS, UPLINK_PREFIX, HostLayout, Layout
 from harness.cluster.spec import LocalSpec, VmsSpec
 from harness.errors import ClusterError
 
@@ -94,6 +94,7 @@ def _add_uplink(layout: Layout) -> None:
         ip.link("add", ifname=layout.uplink, kind="veth", peer={"ifname": "up", "net_ns_fd": switch.fileno()})
         sysctls.write(f"net/ipv6/conf/{layout.uplink}/disable_ipv6", "1")
         index = ip.link_lookup(ifname=layout.uplink)[0]
+        ip.link("set", index=index, ifalias=MANAGEMENT_ALIAS)
         ip.addr("add", index=index, address=layout.uplink_address, prefixlen=24)
         ip.link("set", index=index, state="up")
 
@@ -145,6 +146,7 @@ def _build_host(spec: LocalSpec, host: HostLayout) -> None:
         for name, address in addresses.items():
             ip.addr("add", index=indexes[name], address=address, prefixlen=24)
             ip.link("set", index=indexes[name], state="up")
+        ip.link("set", index=indexes[MANAGEMENT_NIC], ifalias=MANAGEMENT_ALIAS)
         _shape(ip, [nic.name for nic in host.nics], spec)
 
 

@@ -92,7 +92,7 @@ def sweep(
     ],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for run folders.")] = Path("runs"),
     fresh: Annotated[bool, typer.Option("--fresh", help="Begin anew, even if a run can go on.")] = False,
-    settings: Annotated[
+    changes: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
@@ -122,7 +122,7 @@ def sweep(
     from harness.sweep.command import Options, sweep_command
 
     options = Options(out, fresh, wait, dry_run, json, inventory, dask)
-    return sweep_command(file, settings or [], only or [], options)
+    return sweep_command(file, changes or [], only or [], options)
 
 
 @app.command()
@@ -216,7 +216,7 @@ def reproduce(
     ] = None,
     out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="Folder of the result.")] = Path("runs"),
     run: Annotated[Path | None, typer.Option(metavar="RUN", help="Read this run instead of sweeping.")] = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As for a sweep.")] = None,
+    changes: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As for a sweep.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Begin anew, even if a run can go on.")] = False,
     model_only: Annotated[bool, typer.Option("--model-only", help="Measure nothing.")] = False,
     dask: Annotated[
@@ -229,7 +229,7 @@ def reproduce(
 
     if name is None:
         return list_entries()
-    return reproduce_command(name, out, run, settings or [], fresh, model_only, dask)
+    return reproduce_command(name, out, run, changes or [], fresh, model_only, dask)
 
 
 @app.command()

@@ -15,9 +15,9 @@ from harness.hosts.base import Host
 from harness.sweep.interrupt import status_of, stoppable
 
 
-def up(file: Path, settings: Sequence[str]) -> ExitCode:
+def up(file: Path, changes: Sequence[str]) -> ExitCode:
     """Brings up the cluster of an experiment and keeps it until Ctrl-C, which is its usual end, or another signal."""
-    spec = load(found(file), settings).cluster
+    spec = load(found(file), changes).cluster
     if isinstance(spec, LocalSpec | VmsSpec):
         rights.acquire()
     is_up = False
@@ -34,9 +34,9 @@ def up(file: Path, settings: Sequence[str]) -> ExitCode:
         return ExitCode.OK if is_up and status == ExitCode.INTERRUPTED else status
 
 
-def prepare(file: Path, settings: Sequence[str]) -> ExitCode:
+def prepare(file: Path, changes: Sequence[str]) -> ExitCode:
     """Fetches everything that the virtual machines of an experiment need. Raises `ClusterError`."""
-    spec = load(found(file), settings).cluster
+    spec = load(found(file), changes).cluster
     if not isinstance(spec, VmsSpec):
         print(f'cluster.kind = "{spec.kind}": nothing is fetched for it')
         return ExitCode.OK

@@ -38,9 +38,9 @@ WIDTH = 140
 _STYLES = {Severity.OK: "green", Severity.NOTE: "cyan", Severity.WARNING: "yellow", Severity.ERROR: "bold red"}
 
 
-def check(experiment: Path | None, settings: Sequence[str], inventory: Path | None, as_json: bool) -> ExitCode:
+def check(experiment: Path | None, changes: Sequence[str], inventory: Path | None, as_json: bool) -> ExitCode:
     """Checks the hosts of an inventory or of an experiment's cluster; status 1 if there is an error."""
-    asked = None if experiment is None else load(found_experiment(experiment), settings, inventory)
+    asked = None if experiment is None else load(found_experiment(experiment), changes, inventory)
     with _hosts(asked, inventory) as meant:
         seen = gather(meant, frozenset() if asked is None else _kinds(asked))
     found = judge(seen)

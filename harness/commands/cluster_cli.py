@@ -27,7 +27,7 @@ Key = Annotated[Path | None, typer.Option(metavar="FILE", help="Your private key
 KnownHosts = Annotated[Path | None, typer.Option(metavar="FILE", help="Known host keys, if not in your own file.")]
 Sudo = Annotated[bool, typer.Option("--sudo", help="Become root by `sudo -n`.")]
 Python = Annotated[str | None, typer.Option(metavar="PATH", help="The Python of the hosts, by default python3.")]
-Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one key.")]
+Changes = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one key.")]
 
 cluster_app = typer.Typer(
     cls=Group,
@@ -41,24 +41,24 @@ cluster_app = typer.Typer(
 @reported
 def cluster_up(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The experiment whose cluster to make.")],
-    settings: Settings = None,
+    changes: Changes = None,
 ) -> int:
     """Bring up the cluster of an experiment and keep it until Ctrl-C."""
     from harness.commands.cluster import up
 
-    return up(file, settings or [])
+    return up(file, changes or [])
 
 
 @cluster_app.command("prepare")
 @reported
 def cluster_prepare(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The experiment with the virtual machines.")],
-    settings: Settings = None,
+    changes: Changes = None,
 ) -> int:
     """Fetch the kernel of an experiment's virtual machines and try KVM, as its first sweep would."""
     from harness.commands.cluster import prepare
 
-    return prepare(file, settings or [])
+    return prepare(file, changes or [])
 
 
 @cluster_app.command("show")
@@ -141,10 +141,10 @@ def cluster_check(
         Path | None, typer.Argument(metavar="EXPERIMENT", help="The experiment with the hosts.")
     ] = None,
     inventory: HostsFile = None,
-    settings: Settings = None,
+    changes: Changes = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")] = False,
 ) -> int:
     """Examine all hosts and their networks: what would fail, and the remedy. Nothing is changed."""
     from harness.commands.cluster_check import check
 
-    return check(experiment, settings or [], inventory, as_json)
+    return check(experiment, changes or [], inventory, as_json)

@@ -49,7 +49,7 @@ def reproduce_command(
     name: str,
     out: Path,
     run: Path | None,
-    settings: Sequence[str],
+    changes: Sequence[str],
     fresh: bool,
     model_only: bool,
     dask: str | None = None,
@@ -66,7 +66,7 @@ def reproduce_command(
     elif model_only:
         notes.append("nothing is measured here: --model-only")
     else:
-        loaded = _given(run) if run is not None else _swept(entry.trials, folder, settings, fresh, dask)
+        loaded = _given(run) if run is not None else _swept(entry.trials, folder, changes, fresh, dask)
     if fresh:
         shutil.rmtree(folder / PIECES, ignore_errors=True)
     with spread.on(spread.Place(dask=dask, folder=folder / PIECES, packages=SOURCES)):
@@ -110,10 +110,10 @@ def _unbuilt(trials: Trials) -> str:
     return "" if path.exists() else f"{path} is missing; install this program again"
 
 
-def _swept(trials: Trials, folder: Path, settings: Sequence[str], fresh: bool, dask: str | None) -> LoadedRun:
+def _swept(trials: Trials, folder: Path, changes: Sequence[str], fresh: bool, dask: str | None) -> LoadedRun:
     """Sweeps on the local cluster, or continues an interrupted sweep; returns the run."""
     file = named(trials.experiment)
-    sweep_command(file, [*trials.settings, *settings], list(trials.only), Options(folder, fresh, dask=dask))
+    sweep_command(file, [*trials.changes, *changes], list(trials.only), Options(folder, fresh, dask=dask))
     runs = sorted((path.parent for path in folder.glob("*/run.json")), key=lambda path: path.stat().st_mtime)
     if not runs:
         raise UsageError(f"{folder}: the sweep left no run to read")

@@ -30,26 +30,26 @@ from r2ccl_core.units import parse_size
 
 def load(
     path: Path,
-    settings: Sequence[str] = (),
+    changes: Sequence[str] = (),
     inventory: Path | None = None,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Experiment:
-    """The experiment in `path`, on the hosts of `inventory` if given, with `settings` (``key=value``) applied.
+    """The experiment in `path`, on the hosts of `inventory` if given, with `changes` (``key=value``) applied.
 
-    `tell` is called with a line for each setting that changes more than it names. Raises `InvalidExperimentError` and
+    `tell` is called with a line for each of them that changes more than it names. Raises `InvalidExperimentError` and
     `InventoryError`, one line per mistake; nothing is changed.
     """
     file = str(path)
     document = read_toml(path, hint(path))
     if inventory is not None:
         document["cluster"] = {"kind": "inventory", "inventory": str(inventory.absolute())}
-    for setting in settings:
-        changed = apply(document, setting)
+    for change in changes:
+        changed = apply(document, change)
         if changed:
-            table, _, rest = setting.partition("=")[0].strip().partition(".")
+            table, _, rest = change.partition("=")[0].strip().partition(".")
             one = f"{table}[{changed[0].strip('[]')}]" + (f".{rest}" if rest else "")
-            tell(f"--set {setting} changes {len(changed)} entries: {', '.join(changed)}; one alone: --set {one}=...")
-    if any(setting.partition("=")[0].strip() == "workload.sizes" for setting in settings):
+            tell(f"--set {change} changes {len(changed)} entries: {', '.join(changed)}; one alone: --set {one}=...")
+    if any(change.partition("=")[0].strip() == "workload.sizes" for change in changes):
         _leave_out_other_sizes(document)
     _read_traces(document, path)
     _place_requests(document, path)
@@ -149,25 +149,25 @@ def without_none(value: Any) -> Any:
     return [without_none(v) for v in value] if isinstance(value, list) else value
 
 
-def apply(document: dict[str, Any], setting: str) -> list[str]:
+def apply(document: dict[str, Any], change: str) -> list[str]:
     """Sets one key of `document` in place: ``sweep.repeats=2``, ``fault[0].nic=eth1``, ``system[balance].mode=2``.
 
     The value is TOML (``["1MiB"]``, ``3``, ``true``); anything else is text. If a list is named without brackets and
     has several entries, returns their names.
     """
-    key, separator, text = setting.partition("=")
+    key, separator, text = change.partition("=")
     if not separator or not key.strip():
-        raise ExperimentError("--set", setting, None, "write key=value, for example sweep.repeats=2")
+        raise ExperimentError("--set", change, None, "write key=value, for example sweep.repeats=2")
     try:
         return put(document, key.strip(), _value(text.strip()))
     except KeyPathError as error:
-        raise ExperimentError("--set", setting, None, str(error)) from None
+        raise ExperimentError("--set", change, None, str(error)) from None
     except RecursionError:
         raise ExperimentError("--set", key, None, TOO_DEEP) from None
 
 
 def _leave_out_other_sizes(document: dict[str, Any]) -> None:
-    """Removes the settings of sizes that the user replaced; a text that is no size stays, to be refused."""
+    """Removes the keys of sizes that the user replaced; a text that is no size stays, to be refused."""
     workload, bounds = document.get("workload"), document.get("bound")
     sizes = workload.get("sizes") if isinstance(workload, dict) else None
     if not isinstance(workload, dict) or not isinstance(sizes, list):

@@ -45,18 +45,18 @@ class Options:
     dask: str | None = None
 
 
-def sweep_command(file: Path, settings: Sequence[str], only: Sequence[str], options: Options) -> ExitCode:
+def sweep_command(file: Path, changes: Sequence[str], only: Sequence[str], options: Options) -> ExitCode:
     """Loads, checks, runs and publishes the experiment in `file`; reports progress."""
     progress = JsonProgress(sys.stdout) if options.json else ConsoleProgress(console())
     with _told(progress) if options.json else nullcontext():
-        return _sweep(file, settings, only, options, progress)
+        return _sweep(file, changes, only, options, progress)
 
 
 def _sweep(
-    file: Path, settings: Sequence[str], only: Sequence[str], options: Options, progress: SweepProgress
+    file: Path, changes: Sequence[str], only: Sequence[str], options: Options, progress: SweepProgress
 ) -> ExitCode:
     file = found(file)
-    experiment = load(file, settings, options.inventory, progress.note)
+    experiment = load(file, changes, options.inventory, progress.note)
     kept = parse_only(only, dimensions(experiment))
     trials = select(plan(experiment), kept)
     place = spread.Place(dask=options.dask, packages=SOURCES)

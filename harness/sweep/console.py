@@ -1,6 +1,6 @@
 """Shows a sweep to people: one line per trial, and on a terminal a live table of all cells below the lines."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,8 @@ from harness.errors import ExitCode
 from harness.sweep.cells import CellTable
 from harness.sweep.plan import Trial
 from harness.sweep.run_folder import RunFolder
-from harness.sweep.summary import SHORT, shown_status, table, told
-from harness.terminal import folded, width
+from harness.sweep.summary import SHORT, Line, shown_status, table, told
+from harness.terminal import fits, folded, width
 from reports import trial as stored
 from reports.metrics import METRICS
 from reports.metrics.metric import Metric
@@ -27,6 +27,7 @@ LIVE = ("before_gbs", "after_gbs")
 """The metrics of the live table."""
 LESS = ("hit_gbs", "repaired_gbs")
 """The metrics that the table omits on a narrow terminal; the report has them."""
+TITLE = "medians over repeats; T/T0: after over before; lost: beyond healthy iterations"
 MARGIN = 8
 """Lines of the terminal that the table leaves for the lines above it."""
 
@@ -92,11 +93,21 @@ class ConsoleProgress:
         """Prints the summary of the sweep, on one screen."""
         if self._folder is None:
             return
-        self._console.print(_summary(RunFolder(self._folder).records(), self._console.width))
+        self._print_summary(table(RunFolder(self._folder).records()))
         for remark in remarks:
             self.note(remark)
         if (self._folder / "report.html").exists():
             self.note(f"report: {self._folder / 'report.html'}")
+
+    def _print_summary(self, lines: Sequence[Line]) -> None:
+        for less in ((), LESS):
+            shown = _summary(lines, less)
+            if width() is None or fits(shown, self._console):
+                self._console.print(shown)
+                return
+        self.note(TITLE)
+        for line in lines:
+            self.note(_in_words(line))
 
     def _drawn(self) -> RenderableType:
         return drawn(self._table, max(3, self._console.size.height - MARGIN))
@@ -132,28 +143,31 @@ def trial_line(record: stored.Trial, seconds: float) -> str:
     return f"{what}  {shown_status(record):<{len(STOPPED)}} {words}  [{seconds:.1f} s]"
 
 
-def _summary(records: Sequence[stored.Trial], width: int) -> Table:
-    """Every metric with a short name that has a value in any line, in its unit; without `LESS` on a narrow terminal."""
-    lines = table(records)
+def _summary(lines: Sequence[Line], less: Collection[str]) -> Table:
+    """Every metric with a short name that has a value in any line, in its unit; without those that `less` names."""
     points = any(line.points for line in lines)
-    about = ["size", "system", *(["fault, axes"] if points else []), "trials"]
-    rows = [[sized(ln.size_bytes), ln.system, *([ln.points] if points else []), ln.statuses] for ln in lines]
-    words = sum(max((len(row[i]) for row in rows), default=0) for i in range(len(about))) + 3 * len(about)
-    metrics = [metric for metric in SHORT if any(metric.name in line.values for line in lines)]
-    if words + sum(9 for _ in metrics) > width:
-        metrics = [metric for metric in metrics if metric.name not in LESS]
-    shown = Table(title="medians over repeats; T/T0: after over before; lost: beyond healthy iterations", box=SIMPLE)
-    for heading in about:
-        shown.add_column(heading, justify="right" if heading == "size" else "left", overflow="fold")
+    metrics = [m for m in SHORT if m.name not in less and any(m.name in line.values for line in lines)]
+    shown = Table(title=TITLE, box=SIMPLE)
+    for heading in ("size", "system", *(["fault, axes"] if points else []), "trials"):
+        shown.add_column(heading, justify="right" if heading == "size" else "left", no_wrap=True)
     for metric in metrics:
-        # A number is never truncated: on a narrow terminal the text beside it takes more lines.
-        texts = [shown_value(metric, line.values[metric.name]) for line in lines if metric.name in line.values]
-        longest = max(map(len, (*texts, metric.short, metric.unit)))
-        shown.add_column(f"{metric.short}\n{metric.unit}", justify="right", min_width=longest)
-    for line, row in zip(lines, rows, strict=True):
+        shown.add_column(f"{metric.short}\n{metric.unit}", justify="right", no_wrap=True)
+    for line in lines:
+        about = [sized(line.size_bytes), line.system, *([line.points] if points else []), line.statuses]
         cells = [shown_value(m, line.values[m.name]) if m.name in line.values else "" for m in metrics]
-        shown.add_row(*map(Text, row), *cells)
+        shown.add_row(*map(Text, about), *cells)
     return shown
+
+
+def _in_words(line: Line) -> str:
+    """A line of the table in words, for a terminal that is too narrow for the table."""
+    about = " ".join(filter(None, (sized(line.size_bytes), line.system, line.points)))
+    measured = [
+        f"{metric.short} {shown_value(metric, line.values[metric.name])} {metric.unit}".strip()
+        for metric in SHORT
+        if metric.name in line.values
+    ]
+    return f"{about}: {', '.join([line.statuses, *measured])}"
 
 
 def shown_value(metric: Metric, value: float) -> str:

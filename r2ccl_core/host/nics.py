@@ -1,7 +1,8 @@
 """Selects a rank's NICs: R2CC_SOCKET_IFNAME, else NCCL_SOCKET_IFNAME, else every data NIC with an IPv4 address.
 
-Without a variable, three kinds of interfaces are omitted: loopback, the bridges of containers and virtual machines, and
-the NIC of the default route, which belongs to the management network if there are others.
+Without a variable, these interfaces are omitted: loopback, the bridges of containers and virtual machines, and, if
+others remain, those of the management network. They are the NIC of the default route and every NIC that is marked by
+its alias (``ip link set eno1 alias management``), as the harness marks those of its clusters.
 
 The variables are read as NCCL reads its own: a comma-separated list of prefixes; a leading ``=`` makes them exact
 names, and a leading ``^`` excludes them. A list of ``name@address`` names addresses instead, so that several addresses
@@ -34,15 +35,15 @@ def find_nics(environ: Mapping[str, str] = os.environ) -> list[Nic]:
     if "@" in chosen:
         return [_named(entry, f"{variable}={chosen}") for entry in chosen.split(",")]
     found: list[Nic]
-    left_out: list[str]
+    left_out: list[tuple[str, str]]
     try:
         found, left_out = native.load().discover_nics(chosen)
     except UsageError as error:
         if variable:
             raise UsageError(f"{variable}={chosen}: {error}") from error
         return [LOOPBACK]
-    for name in left_out:
-        _log.info("no data NIC: %s has the default route; R2CC_SOCKET_IFNAME can name it", name)
+    for name, why in left_out:
+        _log.info("no data NIC: %s %s; R2CC_SOCKET_IFNAME can name it", name, why)
     if chosen and (unused := unmatched(chosen, [name for name, _ in found])):
         _log.warning("%s=%s: no NIC that is up and has an IPv4 address matches %s", variable, chosen, ", ".join(unused))
     return found

@@ -68,7 +68,7 @@ class Trials:
     experiment: str
     measured: Measured
     only: tuple[str, ...] = ()
-    settings: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
     collective: str = "all_reduce"
 
 

@@ -92,7 +92,7 @@ def test_host_files_of_mpi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("node1 slot=8", "f: line 1: slot=8: unknown setting; did you mean 'slots'?"),
+        ("node1 slot=8", "f: line 1: slot=8: unknown key; did you mean 'slots'?"),
         ("\n^node1", "f: line 2: ^node1: is not a host; write it like 'node1 slots=8' or 'node1:8'"),
         ("-oProxyCommand=x", "f: line 1: -oProxyCommand=x: is not a host; write it like 'node1 slots=8' or 'node1:8'"),
         ("# nothing", "f: names no host; write one a line, such as: node1 slots=8"),

@@ -21,6 +21,7 @@ from harness.hosts.base import Orders
 from harness.hosts.each import all_results, for_each
 from harness.hosts.facts import read_congestion_control
 from harness.hosts.ssh import SshHost, SshLogin
+from r2ccl_core.host.nics import find_nics
 
 pytestmark = pytest.mark.netns
 
@@ -62,6 +63,13 @@ def traces(tag: str) -> list[str]:
 def network(cluster: LocalCluster, host: int) -> str:
     """Links, addresses, routes and qdiscs, without counters."""
     return cluster.hosts[host].run(["sh", "-c", "ip -o link; ip -o addr; ip route; tc qdisc"]).stdout
+
+
+def test_our_transport_takes_no_management_interface_for_a_data_nic(cluster: LocalCluster) -> None:
+    [uplink] = [name for name in netlink.uplinks() if tag_of(name) == cluster.tag]
+    assert uplink not in [name for name, _ in find_nics({})]
+    program = "from r2ccl_core.host.nics import find_nics; print(*(name for name, _ in find_nics({})))"
+    assert cluster.hosts[0].run([sys.executable, "-c", program]).stdout == "eth0 eth1\n"
 
 
 def test_hosts_have_what_the_spec_says(cluster: LocalCluster) -> None:

@@ -31,7 +31,7 @@ def test_every_experiment_file_that_is_named_is_there() -> None:
 
     for entry in ENTRIES:
         if entry.trials is not None and entry.trials.collective == "all_reduce":
-            experiment = load(folder() / f"{entry.trials.experiment}.toml", entry.trials.settings)
+            experiment = load(folder() / f"{entry.trials.experiment}.toml", entry.trials.changes)
             systems = {system.name for system in experiment.systems}
             kept = {word.removeprefix("system=") for word in entry.trials.only if word.startswith("system=")}
             assert kept <= systems

@@ -1,5 +1,6 @@
 """What a sweep came to: pending trials, exit codes and the table, from records made by hand."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +8,11 @@ import pytest
 
 from harness.errors import ExitCode
 from harness.experiment.file import load
+from harness.sweep.console import ConsoleProgress
 from harness.sweep.plan import plan
+from harness.sweep.run_folder import RunFolder
 from harness.sweep.summary import exit_code, last_attempts, next_attempt, table
+from harness.terminal import console
 from reports import trial as stored
 from reports.trial import Iteration, Phase, Status
 
@@ -94,6 +98,24 @@ def test_the_table_has_medians_by_phase_and_the_slowdown() -> None:
     assert line.statuses == "1 failed!, 1 ok"
     assert [line.values[name] for name in ("before_gbs", "hit_gbs", "after_gbs")] == [0.1, 1 / 40, 1 / 15]
     assert line.values["slowdown"] == 1.5
+
+
+@pytest.mark.parametrize("columns", [40, 60, 120])
+def test_the_summary_breaks_no_word_and_keeps_every_number(
+    columns: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    folder = RunFolder(tmp_path)
+    (tmp_path / "trials" / TRIAL.trial_id).mkdir(parents=True)
+    (tmp_path / "trials" / TRIAL.trial_id / "trial.json").write_text(record().model_dump_json(exclude_none=True))
+    progress = ConsoleProgress(console())
+    progress.opened(folder.path, False)
+    capsys.readouterr()
+    progress.closed(ExitCode.OK, [])
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= columns
+    words = re.split(r"[\s,:]+", shown)
+    assert {"balance", "0.1", "0.0667", "1.5", "0.025"} <= set(words)
 
 
 def test_an_inconclusive_trial_counts_in_no_number() -> None:

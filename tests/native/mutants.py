@@ -114,7 +114,7 @@ MUTANTS = [
         "in_flight_is_forgotten",
         "what was in flight on a lost path is not sent again",
         "failover/send_comm.cc",
-        "    lanes_[chunk.lane].push_front(chunk);\n    ++waiting_chunks_;\n    waiting_bytes_ += chunk.length;\n",
+        "    queues_[chunk.queue].push_front(chunk);\n    ++waiting_chunks_;\n    waiting_bytes_ += chunk.length;\n",
         "",
     ),
     Mutant(

@@ -98,8 +98,11 @@ set -e
 ip link add eno1 type veth peer name ens1
 ip address add 192.0.2.1/24 dev eno1
 ip address add 198.51.100.1/24 dev ens1
-ip link set eno1 up
-ip link set ens1 up
+ip link add ens2 type veth peer name ens3
+ip link set ens2 alias "management of a rack"
+ip address add 203.0.113.1/24 dev ens2
+for name in eno1 ens1 ens2; do ip link set $name up; done
+mount -t sysfs here /sys
 ip route add default via 192.0.2.254 dev eno1
 exec "$0" -c "$1"
 """
@@ -111,14 +114,17 @@ print([[name for name, _ in find_nics({"R2CC_SOCKET_IFNAME": chosen})] for chose
 """
 
 
-def test_the_nic_of_the_default_route_is_no_data_nic_unless_it_is_named() -> None:
+def test_nics_of_the_management_network_are_no_data_nics_unless_they_are_named() -> None:
     """By the same rule as under NCCL, whose cases are in native/tests/base_test.cc."""
-    argv = ["unshare", "--map-root-user", "--net", "sh", "-c", ROUTED, sys.executable, LOOK]
+    argv = ["unshare", "--map-root-user", "--net", "--mount", "sh", "-c", ROUTED, sys.executable, LOOK]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=240)
     if "unshare" in done.stderr:
         pytest.skip(f"no network namespace can be made here: {done.stderr.strip()}")
-    assert done.stdout == "[['ens1'], ['eno1'], ['eno1', 'ens1']]\n", done.stderr
-    assert done.stderr == "no data NIC: eno1 has the default route; R2CC_SOCKET_IFNAME can name it\n"
+    assert done.stdout == "[['ens1'], ['eno1'], ['eno1', 'ens1', 'ens2']]\n", done.stderr
+    assert done.stderr.splitlines() == [
+        "no data NIC: ens2 is marked as management; R2CC_SOCKET_IFNAME can name it",
+        "no data NIC: eno1 has the default route; R2CC_SOCKET_IFNAME can name it",
+    ]
 
 
 def test_a_lost_nic_is_on_stderr_where_logging_is_not_configured() -> None:

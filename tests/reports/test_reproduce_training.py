@@ -59,7 +59,7 @@ def test_a_scale_without_a_vector_tells_no_size() -> None:
 
 
 def test_r2cc_reduces_the_buckets_whose_perplexity_is_compared() -> None:
-    experiment = load(named(PERPLEXITY.experiment), list(PERPLEXITY.settings))
+    experiment = load(named(PERPLEXITY.experiment), list(PERPLEXITY.changes))
     (least,) = (system.env["R2CC_AR_MIN_BYTES"] for system in experiment.systems if system.name == "r2cc")
     work = experiment.workload
     assert isinstance(work, TrainingWorkload)

@@ -374,15 +374,17 @@ NB_MODULE(_native, module) {
       "discover_nics",
       [](const std::string& filter) {
         std::vector<Nic> nics;
-        std::vector<std::string> left_out;
-        Check(DiscoverNics(filter, &nics, &left_out));
+        std::vector<LeftOut> management;
+        Check(DiscoverNics(filter, &nics, &management));
         std::vector<std::pair<std::string, std::string>> found;
         for (const Nic& nic : nics) found.emplace_back(nic.name, ToString(nic.address));
+        std::vector<std::pair<std::string, std::string>> left_out;
+        for (const LeftOut& nic : management) left_out.emplace_back(nic.name, nic.why);
         return std::make_pair(found, left_out);
       },
       "filter"_a,
-      "(name, IPv4 address) of the NICs that a filter in NCCL_SOCKET_IFNAME's form selects, and the names of those "
-      "that were left out because they have the default route.");
+      "(name, IPv4 address) of the NICs that a filter in NCCL_SOCKET_IFNAME's form selects, and (name, reason) of "
+      "those that were left out because they belong to the management network.");
 
   nb::class_<PyListener>(module, "Listener")
       .def_prop_ro("handle",

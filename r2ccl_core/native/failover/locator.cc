@@ -1,4 +1,4 @@
-// Rounds of questions, answers to others' questions, and what came of them.
+// Inquiries, answers to others' questions, and what came of them.
 #include "failover/locator.h"
 
 #include <algorithm>
@@ -74,8 +74,8 @@ void Locator::Tick(int64_t now_ns) {
   for (Absence& absence : absences) NoteAbsence(std::move(absence), now_ns);
   for (const VerdictKey& key : returns) {
     absent_.erase(key);
-    for (auto& [id, round] : rounds_) {
-      round.returned |= key == VerdictKey{round.loss.nic, round.loss.peer.address.s_addr};
+    for (auto& [id, inquiry] : inquiries_) {
+      inquiry.returned |= key == VerdictKey{inquiry.loss.nic, inquiry.loss.peer.address.s_addr};
     }
   }
   AskForAbsent(now_ns);
@@ -83,8 +83,8 @@ void Locator::Tick(int64_t now_ns) {
   for (const ProbeOrder& order : orders) Answer(order, now_ns);
   for (const Probed& answer : probed) Apply(answer);
   std::vector<uint64_t> over;
-  for (const auto& [id, round] : rounds_) {
-    if (round.pending == 0 || now_ns > round.deadline_ns) over.push_back(id);
+  for (const auto& [id, inquiry] : inquiries_) {
+    if (inquiry.pending == 0 || now_ns > inquiry.deadline_ns) over.push_back(id);
   }
   for (uint64_t id : over) Finish(id);
 }
@@ -104,7 +104,7 @@ void Locator::AskForAbsent(int64_t now_ns) {
   for (auto& [key, absence] : absent_) {
     if (absence.rounds_left == 0 || now_ns < absence.next_round_ns) continue;
     --absence.rounds_left;
-    absence.next_round_ns = now_ns + kRoundPauseNs + 2 * patience_ns_;
+    absence.next_round_ns = now_ns + kInquiryPauseNs + 2 * patience_ns_;
     if (!IsKnown(key)) Begin(absence.loss, now_ns);
   }
 }
@@ -115,7 +115,7 @@ bool Locator::IsKnown(const VerdictKey& key) const {
   return entry != verdicts_.end() && entry->second.standing && entry->second.verdict != Verdict::kUnknown;
 }
 
-// All connections of a NIC lose their paths together: one round is enough for them.
+// All connections of a NIC lose their paths together: one inquiry is enough for them.
 void Locator::Begin(const Loss& loss, int64_t now_ns) {
   VerdictKey key{loss.nic, loss.peer.address.s_addr};
   if (loss.own_link_down || loss.peer_link_down) {
@@ -128,42 +128,42 @@ void Locator::Begin(const Loss& loss, int64_t now_ns) {
     if (news) Record(loss.nic, loss.peer.address, Judge(evidence), Explain(evidence), true);
     return;
   }
-  std::erase_if(last_round_ns_, [now_ns](const auto& last) { return now_ns - last.second > kRoundPauseNs; });
-  if (patience_ns_ == 0 || last_round_ns_.contains(key) || rounds_.size() >= kMostRounds) return;
-  last_round_ns_[key] = now_ns;
+  std::erase_if(last_inquiry_ns_, [now_ns](const auto& last) { return now_ns - last.second > kInquiryPauseNs; });
+  if (patience_ns_ == 0 || last_inquiry_ns_.contains(key) || inquiries_.size() >= kMostInquiries) return;
+  last_inquiry_ns_[key] = now_ns;
   uint64_t id = next_id_++;
-  Round& round = rounds_[id];
-  round.loss = loss;
-  round.deadline_ns = now_ns + 2 * patience_ns_;  // others need as long as we do, and their words some time to travel
+  Inquiry& inquiry = inquiries_[id];
+  inquiry.loss = loss;
+  inquiry.deadline_ns = now_ns + 2 * patience_ns_;  // others need as long as we do, and their words some time to travel
   if (loss.peer.port != 0) {
-    ++round.pending;
+    ++inquiry.pending;
     AskHere(loss.nic, loss.peer,
             [this, id](bool reached) { Note(id, [reached](Evidence& e) { e.direct |= reached; }); });
   }
-  AskThirds(id, round);
-  if (auto comm = loss.comm.lock()) AskRemote(id, round, Asked::kPeer, comm, loss.path, {});
+  AskThirds(id, inquiry);
+  if (auto comm = loss.comm.lock()) AskRemote(id, inquiry, Asked::kPeer, comm, loss.path, {});
 }
 
-void Locator::AskThirds(uint64_t id, Round& round) {
-  const Loss& loss = round.loss;
+void Locator::AskThirds(uint64_t id, Inquiry& inquiry) {
+  const Loss& loss = inquiry.loss;
   const Target own{nics_[static_cast<size_t>(loss.nic)].address, port_};
   for (const Third& third : Thirds(loss.nic, loss.peer.address)) {
-    ++round.pending;
+    ++inquiry.pending;
     AskHere(loss.nic, third.target, [this, id](bool reached) {
       Note(id, [reached](Evidence& e) {
         ++e.own_tried;
         e.own_reached += reached ? 1 : 0;
       });
     });
-    AskRemote(id, round, Asked::kThird, third.comm, third.path, {own, loss.peer});
+    AskRemote(id, inquiry, Asked::kThird, third.comm, third.path, {own, loss.peer});
   }
 }
 
-void Locator::AskRemote(uint64_t id, Round& round, Asked whom, const std::shared_ptr<Comm>& comm, uint16_t path,
+void Locator::AskRemote(uint64_t id, Inquiry& inquiry, Asked whom, const std::shared_ptr<Comm>& comm, uint16_t path,
                         const std::vector<Target>& targets) {
   uint64_t question = next_id_++;
   if (!comm->Say(EncodeProbe(path, question, targets))) return;
-  ++round.pending;
+  ++inquiry.pending;
   questions_[question] = {id, whom};
 }
 
@@ -174,8 +174,8 @@ void Locator::AskHere(int nic, Target target, std::function<void(bool reached)> 
 }
 
 void Locator::Note(uint64_t id, const std::function<void(Evidence&)>& add) {
-  auto entry = rounds_.find(id);
-  if (entry == rounds_.end()) return;
+  auto entry = inquiries_.find(id);
+  if (entry == inquiries_.end()) return;
   add(entry->second.evidence);
   --entry->second.pending;
 }
@@ -200,12 +200,12 @@ void Locator::Apply(const Probed& probed) {
 }
 
 void Locator::Finish(uint64_t id) {
-  Round round = std::move(rounds_.at(id));
-  rounds_.erase(id);
+  Inquiry inquiry = std::move(inquiries_.at(id));
+  inquiries_.erase(id);
   std::erase_if(questions_, [id](const auto& question) { return question.second.first == id; });
-  const Loss& loss = round.loss;
-  Verdict verdict = Judge(round.evidence);
-  Record(loss.nic, loss.peer.address, verdict, Explain(round.evidence), !round.returned);
+  const Loss& loss = inquiry.loss;
+  Verdict verdict = Judge(inquiry.evidence);
+  Record(loss.nic, loss.peer.address, verdict, Explain(inquiry.evidence), !inquiry.returned);
   if (auto comm = loss.comm.lock()) {
     auto mirrored = static_cast<uint64_t>(Mirrored(verdict));
     comm->Say(EncodeControl(FrameType::kVerdict, loss.path, loss.epoch, mirrored));

@@ -7,8 +7,8 @@
 // status file and sent to the peer.
 //
 // Only the two ends of a connection ask each other, over streams that know its secret. Work is bounded: one set of
-// probes per NIC and peer in kRoundPauseNs, kMostRounds at once, kMostThirds third hosts each; kMostAnswers answers a
-// second.
+// probes per NIC and peer in kInquiryPauseNs, kMostInquiries at once, kMostThirds third hosts each; kMostAnswers
+// answers a second.
 //
 // Everything except the inbox and the verdicts belongs to the first poller's thread, which holds no lock in Tick.
 #ifndef R2CCL_FAILOVER_LOCATOR_H_
@@ -73,8 +73,8 @@ using VerdictKey = std::pair<int, in_addr_t>;  // NIC, the peer's address
 
 class Locator {
  public:
-  static constexpr int64_t kRoundPauseNs = 2'000'000'000;
-  static constexpr size_t kMostRounds = 8;
+  static constexpr int64_t kInquiryPauseNs = 2'000'000'000;
+  static constexpr size_t kMostInquiries = 8;
   static constexpr size_t kMostThirds = 4;
   static constexpr int kMostAnswers = 32;
   static constexpr size_t kMostRecords = 256;
@@ -115,7 +115,7 @@ class Locator {
     int64_t next_round_ns = 0;
   };
   enum class Asked { kPeer, kThird };
-  struct Round {
+  struct Inquiry {
     Loss loss;
     Evidence evidence;
     int pending = 0;
@@ -127,8 +127,8 @@ class Locator {
   void NoteAbsence(Absence absence, int64_t now_ns);
   void AskForAbsent(int64_t now_ns);
   bool IsKnown(const VerdictKey& key) const;
-  void AskThirds(uint64_t id, Round& round);
-  void AskRemote(uint64_t id, Round& round, Asked whom, const std::shared_ptr<Comm>& comm, uint16_t path,
+  void AskThirds(uint64_t id, Inquiry& inquiry);
+  void AskRemote(uint64_t id, Inquiry& inquiry, Asked whom, const std::shared_ptr<Comm>& comm, uint16_t path,
                  const std::vector<Target>& targets);
   void AskHere(int nic, Target target, std::function<void(bool reached)> on_answer);
   void Note(uint64_t id, const std::function<void(Evidence&)>& add);
@@ -145,9 +145,9 @@ class Locator {
   EventLog* const log_;
   const ThirdsOf thirds_of_;
 
-  std::map<uint64_t, Round> rounds_;
-  std::map<uint64_t, std::pair<uint64_t, Asked>> questions_;  // to others: the round, and whom
-  std::map<VerdictKey, int64_t> last_round_ns_;
+  std::map<uint64_t, Inquiry> inquiries_;
+  std::map<uint64_t, std::pair<uint64_t, Asked>> questions_;  // to others: the inquiry, and whom
+  std::map<VerdictKey, int64_t> last_inquiry_ns_;
   std::map<VerdictKey, Absence> absent_;
   uint64_t next_id_ = 1;
   int64_t answers_since_ns_ = 0;

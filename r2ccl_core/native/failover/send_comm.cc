@@ -36,7 +36,7 @@ SendComm::SendComm(Environment* environment, Wire* wire, const Handle& handle, i
   CountAsSender(true);
   paths_.resize(pairs.size());
   outgoing_.resize(pairs.size());
-  lanes_.resize(environment->params.mode == 2 ? 1 : pairs.size());
+  queues_.resize(environment->params.mode == 2 ? 1 : pairs.size());
   for (size_t i = 0; i < pairs.size(); ++i) {
     paths_[i].index = static_cast<int>(i);
     paths_[i].nic = pairs[i].first;
@@ -242,9 +242,9 @@ void SendComm::CutMessages() {
     for (uint64_t i = 0; i < next.chunks; ++i) {
       uint64_t offset = i * next.chunk_bytes;
       auto length = static_cast<uint32_t>(std::min<uint64_t>(next.chunk_bytes, next.size - offset));
-      auto lane = static_cast<uint32_t>((home_ != nullptr ? static_cast<uint64_t>(home_->index) : next_lane_++) %
-                                        lanes_.size());
-      lanes_[lane].push_back({next.number, offset, length, lane, buffered, 0, 0, 0, 0, false, nullptr});
+      auto queue = static_cast<uint32_t>((home_ != nullptr ? static_cast<uint64_t>(home_->index) : next_queue_++) %
+                                         queues_.size());
+      queues_[queue].push_back({next.number, offset, length, queue, buffered, 0, 0, 0, 0, false, nullptr});
       ++waiting_chunks_;
       waiting_bytes_ += length;
     }
@@ -293,15 +293,15 @@ bool SendComm::OwesOnlyCopies() const {
                                            [](const Message& message) { return message.request == nullptr; });
 }
 
-// Lane l belongs to path l; while that is down, to the nearest path that is up, of several the next (its back-up NIC).
-bool SendComm::Serves(const Path& path, uint32_t lane) const {
+// Queue q belongs to path q; while that is down, to the nearest path that is up, of several the next (its back-up NIC).
+bool SendComm::Serves(const Path& path, uint32_t queue) const {
   const Path* backup = nullptr;
   int nearest = 0;
   for (size_t i = 0; i < paths_.size(); ++i) {
-    const Path& candidate = paths_[(lane + i) % paths_.size()];
+    const Path& candidate = paths_[(queue + i) % paths_.size()];
     if (candidate.state != PathState::kUp) continue;
     if (i == 0) return &candidate == &path;
-    int distance = DistanceBetween(paths_[lane], candidate);
+    int distance = DistanceBetween(paths_[queue], candidate);
     if (backup != nullptr && distance >= nearest) continue;
     backup = &candidate;
     nearest = distance;
@@ -316,12 +316,12 @@ int SendComm::DistanceBetween(const Path& one, const Path& other) const {
   return Distance(environment_->nics[static_cast<size_t>(one.nic)], environment_->nics[static_cast<size_t>(other.nic)]);
 }
 
-std::deque<SendComm::Chunk>* SendComm::LaneFor(const Path& path) {
-  if (lanes_.size() == 1) return lanes_[0].empty() ? nullptr : &lanes_[0];
+std::deque<SendComm::Chunk>* SendComm::QueueFor(const Path& path) {
+  if (queues_.size() == 1) return queues_[0].empty() ? nullptr : &queues_[0];
   std::deque<Chunk>* oldest = nullptr;
-  for (uint32_t lane = 0; lane < lanes_.size(); ++lane) {
-    if (lanes_[lane].empty() || !Serves(path, lane)) continue;
-    if (oldest == nullptr || lanes_[lane].front().message < oldest->front().message) oldest = &lanes_[lane];
+  for (uint32_t queue = 0; queue < queues_.size(); ++queue) {
+    if (queues_[queue].empty() || !Serves(path, queue)) continue;
+    if (oldest == nullptr || queues_[queue].front().message < oldest->front().message) oldest = &queues_[queue];
   }
   return oldest;
 }
@@ -353,7 +353,7 @@ uint64_t SendComm::WindowBytes(const Path& path) const {
 bool SendComm::CanTake(const Path& path) {
   const Outgoing& out = outgoing(path);
   return path.state == PathState::kUp && path.stream->has_room() &&
-         (out.in_flight_bytes == 0 || out.in_flight_bytes < WindowBytes(path)) && LaneFor(path) != nullptr;
+         (out.in_flight_bytes == 0 || out.in_flight_bytes < WindowBytes(path)) && QueueFor(path) != nullptr;
 }
 
 const std::vector<PathLoad>& SendComm::Look() {
@@ -447,7 +447,7 @@ void SendComm::TryWays(const Path& carrier, int64_t now_ns) {
 // For the next chunk; kNoPath while it is better to wait.
 int SendComm::NextPath() {
   if (environment_->params.mode != 2) return Soonest(Look(), {}, false);
-  FollowShares(message(lanes_[0].front().message).shares);
+  FollowShares(message(queues_[0].front().message).shares);
   const std::vector<PathLoad>& paths = Look();
   int index = kNoPath;
   if (shares_ != nullptr && split_.Place(paths, &index)) return index;
@@ -463,20 +463,20 @@ void SendComm::FollowShares(const NicShares& shares) {
 // Whether the next chunk goes to the home without another look: it is a copy, which loads no NIC, and the last look is
 // not long ago.
 bool SendComm::IsSettled(int64_t now_ns) {
-  if (now_ns - settled_ns_ > kSettledNs || environment_->params.mode != 2 || !lanes_[0].front().buffered) return false;
+  if (now_ns - settled_ns_ > kSettledNs || environment_->params.mode != 2 || !queues_[0].front().buffered) return false;
   return CanTake(*home_) && !IsDoubted(*home_);
 }
 
-// In Balance, whose lane all paths share.
+// In Balance, whose queue all paths share.
 Waiting SendComm::FirstWaiting() const {
-  return {static_cast<double>(lanes_[0].front().length), static_cast<double>(waiting_bytes_)};
+  return {static_cast<double>(queues_[0].front().length), static_cast<double>(waiting_bytes_)};
 }
 
 bool SendComm::SendOne(Path& path, int64_t now_ns) {
   if (!path.stream->Flush()) return false;
-  std::deque<Chunk>* lane = LaneFor(path);
-  Chunk chunk = std::move(lane->front());
-  lane->pop_front();
+  std::deque<Chunk>* queue = QueueFor(path);
+  Chunk chunk = std::move(queue->front());
+  queue->pop_front();
   --waiting_chunks_;
   waiting_bytes_ -= chunk.length;
   PutOn(path, std::move(chunk), now_ns);
@@ -725,8 +725,8 @@ void SendComm::SendAgain(Path& path, uint64_t acked_bytes) {
   for (auto chunk = in_flight.rbegin(); chunk != in_flight.rend(); ++chunk) {
     if (chunk->end <= acked_bytes || !GoesAlone(*chunk)) continue;
     chunk->copies = std::make_shared<Copies>();
-    lanes_[chunk->lane].push_front(*chunk);
-    lanes_[chunk->lane].front().trial = false;
+    queues_[chunk->queue].push_front(*chunk);
+    queues_[chunk->queue].front().trial = false;
     ++waiting_chunks_;
     waiting_bytes_ += chunk->length;
     ++count;
@@ -739,13 +739,13 @@ void SendComm::SendAgain(Path& path, uint64_t acked_bytes) {
 // waits.
 void SendComm::DropCopies(const Chunk& chunk) {
   chunk.copies->acknowledged = true;
-  auto& lane = lanes_[chunk.lane];
-  auto copy = std::find_if(lane.begin(), lane.end(), [&](const Chunk& one) { return one.copies == chunk.copies; });
-  if (copy != lane.end()) {
+  auto& queue = queues_[chunk.queue];
+  auto copy = std::find_if(queue.begin(), queue.end(), [&](const Chunk& one) { return one.copies == chunk.copies; });
+  if (copy != queue.end()) {
     --waiting_chunks_;
     waiting_bytes_ -= copy->length;
     --chunk.copies->alive;
-    lane.erase(copy);
+    queue.erase(copy);
   }
   for (Path& path : paths_) {
     if (path.stream == nullptr || !path.stream->sending()) continue;
@@ -801,7 +801,7 @@ void SendComm::OnLost(Path& path) {
     if (!IsTheLast(chunk)) continue;
     chunk.trial = false;
     ++moved;
-    lanes_[chunk.lane].push_front(chunk);
+    queues_[chunk.queue].push_front(chunk);
     ++waiting_chunks_;
     waiting_bytes_ += chunk.length;
   }
@@ -873,7 +873,7 @@ void SendComm::FailRequests() {
     if (unfinished.request != nullptr) Finish(unfinished.request, Request::kFailed);
   }
   messages_.clear();
-  for (auto& lane : lanes_) lane.clear();
+  for (auto& queue : queues_) queue.clear();
   waiting_chunks_ = waiting_bytes_ = 0;
   for (Path& path : paths_) {
     Outgoing& out = outgoing(path);

@@ -2,9 +2,9 @@
 // acknowledged, and moves the chunks of a lost path to the others.
 //
 // Invariants (with mutex_ held):
-//   1. A chunk of an unfinished message is in exactly one place: a lane's queue, one path's in-flight list, or
+//   1. A chunk of an unfinished message is in exactly one place: a queue, one path's in-flight list, or
 //      acknowledged. A late chunk, or one that is a trial as well, is in two of them, or three, until the first of its
-//      copies is acknowledged: then none is left in a lane, and the rest of a frame that is being written is sent from
+//      copies is acknowledged: then none is left in a queue, and the rest of a frame that is being written is sent from
 //      a copy.
 //   2. A path's in-flight list is in the order of its stream, so an acknowledged count identifies its front.
 //   3. A message's request completes when its last chunk is acknowledged, and not before: until then the user's buffer
@@ -58,14 +58,14 @@ class SendComm final : public Comm {
  private:
   // Of a chunk that went over another path as well, since its own was late or the other one is on trial.
   struct Copies {
-    int alive = 2;  // in lanes and in flight
+    int alive = 2;  // in queues and in flight
     bool acknowledged = false;
   };
   struct Chunk {
     uint64_t message;
     uint64_t offset;
     uint32_t length;
-    uint32_t lane;
+    uint32_t queue;
     bool buffered;
     int64_t sent_ns;
     // Of the stream that it was put into: where it ends there, when it is late, and what Path::held_ns was.
@@ -151,8 +151,8 @@ class SendComm final : public Comm {
   void PutOn(Path& path, Chunk chunk, int64_t now_ns) REQUIRES(mutex_);
   void TryWays(const Path& carrier, int64_t now_ns) REQUIRES(mutex_);
   bool TakeTrial(const Path& path, int64_t now_ns);
-  std::deque<Chunk>* LaneFor(const Path& path) REQUIRES(mutex_);
-  bool Serves(const Path& path, uint32_t lane) const REQUIRES(mutex_);
+  std::deque<Chunk>* QueueFor(const Path& path) REQUIRES(mutex_);
+  bool Serves(const Path& path, uint32_t queue) const REQUIRES(mutex_);
   int DistanceBetween(const Path& one, const Path& other) const;
   bool CanTake(const Path& path) REQUIRES(mutex_);
   bool IsSettled(int64_t now_ns) REQUIRES(mutex_);
@@ -191,13 +191,13 @@ class SendComm final : public Comm {
   NicShares shares_ GUARDED_BY(mutex_);             // of the message whose chunk was placed last
   Split split_ GUARDED_BY(mutex_);                  // of them
   int64_t settled_ns_ GUARDED_BY(mutex_) = 0;       // when its home was last found to be the best path; 0: it was not
-  std::vector<std::deque<Chunk>> lanes_ GUARDED_BY(mutex_);  // one shared lane in Balance, one per path otherwise
-  uint64_t waiting_chunks_ GUARDED_BY(mutex_) = 0;           // in all lanes
+  std::vector<std::deque<Chunk>> queues_ GUARDED_BY(mutex_);  // one shared queue in Balance, one per path otherwise
+  uint64_t waiting_chunks_ GUARDED_BY(mutex_) = 0;            // in all queues
   uint64_t waiting_bytes_ GUARDED_BY(mutex_) = 0;
   std::deque<Message> messages_ GUARDED_BY(mutex_);  // unfinished, in order; finished ones leave from the front
   uint64_t next_message_ GUARDED_BY(mutex_) = 0;
-  uint64_t next_cut_ GUARDED_BY(mutex_) = 0;  // first message not yet in the lanes
-  uint64_t next_lane_ GUARDED_BY(mutex_) = 0;
+  uint64_t next_cut_ GUARDED_BY(mutex_) = 0;  // first message not yet in the queues
+  uint64_t next_queue_ GUARDED_BY(mutex_) = 0;
   uint64_t posted_ GUARDED_BY(mutex_) = 0;       // receives the peer has posted
   EarlyLimits early_ GUARDED_BY(mutex_);         // nothing until the peer's are known
   bool was_early_ GUARDED_BY(mutex_) = false;    // the last chunk's message

@@ -60,19 +60,19 @@ void ReadPlace(Nic* nic) {
   std::ifstream(folder + "/numa_node") >> nic->numa;
 }
 
-}  // namespace
-
-int Distance(const Nic& a, const Nic& b) {
-  constexpr int kOtherDomain = 1000;
-  if (a.device.empty() || b.device.empty() || a.device == b.device) return 0;
-  auto [one, other] = std::mismatch(a.device.begin(), a.device.end(), b.device.begin(), b.device.end());
-  auto deeper = [](auto from, auto to) { return static_cast<int>(std::count(from, to, '/')) + 1; };
-  int bridges = std::max(deeper(one, a.device.end()), deeper(other, b.device.end()));
-  bool apart = a.numa >= 0 && b.numa >= 0 && a.numa != b.numa;
-  return bridges + (apart ? kOtherDomain : 0);
+// Those whose alias marks them as management.
+std::set<std::string> Marked(const std::vector<Nic>& nics) {
+  std::set<std::string> marked;
+  for (const Nic& nic : nics) {
+    std::string alias;
+    std::ifstream file("/sys/class/net/" + nic.name + "/ifalias");
+    if (std::getline(file, alias) && IsManagement(alias)) marked.insert(nic.name);
+  }
+  return marked;
 }
 
-std::vector<std::string> LeaveOutDefaultRoute(std::istream& routes, std::vector<Nic>* nics) {
+// Of several default routes, the one with the lowest metric is used.
+std::set<std::string> WithDefaultRoute(std::istream& routes) {
   std::map<long, std::set<std::string>> defaults;  // by metric
   std::string line;
   std::getline(routes, line);  // the headings
@@ -85,19 +85,49 @@ std::vector<std::string> LeaveOutDefaultRoute(std::istream& routes, std::vector<
     if (columns.fail() || destination != "00000000" || mask != "00000000" || (flags & RTF_UP) == 0) continue;
     defaults[metric].insert(name);
   }
-  if (defaults.empty()) return {};
-  const std::set<std::string>& used = defaults.begin()->second;
-  auto has_it = [&used](const Nic& nic) { return used.contains(nic.name); };
-  if (std::all_of(nics->begin(), nics->end(), has_it)) return {};
-  std::vector<std::string> left_out;
+  return defaults.empty() ? std::set<std::string>() : defaults.begin()->second;
+}
+
+// Takes `names` from `nics`, unless none would be left.
+std::vector<LeftOut> LeaveOut(const std::set<std::string>& names, const std::string& why, std::vector<Nic>* nics) {
+  auto named = [&names](const Nic& nic) { return names.contains(nic.name); };
+  if (std::all_of(nics->begin(), nics->end(), named)) return {};
+  std::vector<LeftOut> left_out;
   for (const Nic& nic : *nics) {
-    if (has_it(nic)) left_out.push_back(nic.name);
+    if (named(nic)) left_out.push_back({nic.name, why});
   }
-  std::erase_if(*nics, has_it);
+  std::erase_if(*nics, named);
   return left_out;
 }
 
-Status DiscoverNics(const std::string& filter, std::vector<Nic>* nics, std::vector<std::string>* left_out) {
+}  // namespace
+
+int Distance(const Nic& a, const Nic& b) {
+  constexpr int kOtherDomain = 1000;
+  if (a.device.empty() || b.device.empty() || a.device == b.device) return 0;
+  auto [one, other] = std::mismatch(a.device.begin(), a.device.end(), b.device.begin(), b.device.end());
+  auto deeper = [](auto from, auto to) { return static_cast<int>(std::count(from, to, '/')) + 1; };
+  int bridges = std::max(deeper(one, a.device.end()), deeper(other, b.device.end()));
+  bool apart = a.numa >= 0 && b.numa >= 0 && a.numa != b.numa;
+  return bridges + (apart ? kOtherDomain : 0);
+}
+
+bool IsManagement(const std::string& alias) {
+  std::istringstream words(alias);
+  std::string first;
+  words >> first;
+  return first == "management";
+}
+
+std::vector<LeftOut> LeaveOutManagement(const std::set<std::string>& marked, std::istream& routes,
+                                        std::vector<Nic>* nics) {
+  std::vector<LeftOut> left_out = LeaveOut(marked, "is marked as management", nics);
+  std::vector<LeftOut> routed = LeaveOut(WithDefaultRoute(routes), "has the default route", nics);
+  left_out.insert(left_out.end(), routed.begin(), routed.end());
+  return left_out;
+}
+
+Status DiscoverNics(const std::string& filter, std::vector<Nic>* nics, std::vector<LeftOut>* left_out) {
   NameFilter selected(filter);
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return {Code::kSystem, std::string("getifaddrs: ") + std::strerror(errno)};
@@ -114,8 +144,8 @@ Status DiscoverNics(const std::string& filter, std::vector<Nic>* nics, std::vect
   std::sort(nics->begin(), nics->end(), [](const Nic& a, const Nic& b) { return a.name < b.name; });
   if (filter.empty()) {
     std::ifstream routes("/proc/net/route");
-    std::vector<std::string> names = LeaveOutDefaultRoute(routes, nics);
-    if (left_out != nullptr) *left_out = std::move(names);
+    std::vector<LeftOut> management = LeaveOutManagement(Marked(*nics), routes, nics);
+    if (left_out != nullptr) *left_out = std::move(management);
   }
   for (Nic& nic : *nics) ReadPlace(&nic);
   if (nics->empty()) {

@@ -6,7 +6,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <iosfwd>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,16 +45,26 @@ int Distance(const Nic& a, const Nic& b);
 // Looks up `name` holding `address` among this process's interfaces. An interface that is down is found too.
 Status FindNic(const std::string& name, const std::string& address, Nic* nic);
 
+// A NIC that is not a data NIC unless it is named, and why: "has the default route" or "is marked as management".
+struct LeftOut {
+  std::string name;
+  std::string why;
+};
+
 // The interfaces that `filter` selects, as NCCL_SOCKET_IFNAME does: a comma list of name prefixes, "^" in front
 // excludes them, "=" in front asks for exact names. Without a filter: all that have an IPv4 address and are
-// neither loopback nor a container bridge, without that of the default route, which belongs to the management network,
-// where others are left. An interface counts even when its link is down. Ordered by name. `left_out` gets the names of
-// those that were left out because of a default route.
-Status DiscoverNics(const std::string& filter, std::vector<Nic>* nics, std::vector<std::string>* left_out = nullptr);
+// neither loopback nor a container bridge, without those of the management network where others are left.
+// An interface counts even when its link is down. Ordered by name.
+Status DiscoverNics(const std::string& filter, std::vector<Nic>* nics, std::vector<LeftOut>* left_out = nullptr);
 
-// Takes the NICs of the default route from `nics`, unless none would be left, and returns their names. `routes` is the
-// kernel's table as /proc/net/route has it; of several default routes the one with the lowest metric is used.
-std::vector<std::string> LeaveOutDefaultRoute(std::istream& routes, std::vector<Nic>* nics);
+// Whether the alias of an interface (`ip link set NAME alias TEXT`) marks it as management: its first word is
+// "management".
+bool IsManagement(const std::string& alias);
+
+// Takes the NICs of the management network from `nics` and returns them: first those that are marked, then those of the
+// default route, but neither kind if no NIC would be left. `routes` is the kernel's table as /proc/net/route has it.
+std::vector<LeftOut> LeaveOutManagement(const std::set<std::string>& marked, std::istream& routes,
+                                        std::vector<Nic>* nics);
 
 std::string ToString(in_addr address);
 

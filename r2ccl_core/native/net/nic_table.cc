@@ -18,7 +18,7 @@ NicTable::NicTable(std::vector<Nic> nics) {
 }
 
 void NicTable::SetLink(int ifindex, const std::string& name, bool running, bool loopback) {
-  links_[ifindex] = {name, running, loopback, round_};
+  links_[ifindex] = {name, running, loopback, sync_};
   for (Seat& seat : seats_) seat.dipped |= !running && seat.ifindex == ifindex;
 }
 
@@ -28,17 +28,17 @@ void NicTable::DropLink(int ifindex) {
   for (Seat& seat : seats_) seat.dipped |= seat.ifindex == ifindex;
 }
 
-void NicTable::AddAddress(int ifindex, in_addr address) { addresses_[{address.s_addr, ifindex}] = round_; }
+void NicTable::AddAddress(int ifindex, in_addr address) { addresses_[{address.s_addr, ifindex}] = sync_; }
 
 void NicTable::DropAddress(int ifindex, in_addr address) { addresses_.erase({address.s_addr, ifindex}); }
 
 void NicTable::EndSync() {
   std::vector<int> gone;
   for (const auto& [ifindex, link] : links_) {
-    if (link.round != round_) gone.push_back(ifindex);
+    if (link.sync != sync_) gone.push_back(ifindex);
   }
   for (int ifindex : gone) DropLink(ifindex);
-  std::erase_if(addresses_, [this](const auto& held) { return held.second != round_; });
+  std::erase_if(addresses_, [this](const auto& held) { return held.second != sync_; });
   synced_ = true;
 }
 

@@ -38,7 +38,7 @@ class NicTable {
 
   // What the kernel does not tell of between the two is gone: a word may have been lost. Nothing is known, and nothing
   // reported, before the first EndSync.
-  void BeginSync() { ++round_; }
+  void BeginSync() { ++sync_; }
   void EndSync();
 
   // What happened since the last call. An address that went and is back on the same interface was not away (the kernel
@@ -50,7 +50,7 @@ class NicTable {
     std::string name;
     bool running = false;
     bool loopback = false;
-    uint64_t round = 0;
+    uint64_t sync = 0;
   };
   struct Seat {
     Nic nic;
@@ -65,8 +65,8 @@ class NicTable {
 
   std::vector<Seat> seats_;
   std::map<int, Link> links_;
-  std::map<std::pair<in_addr_t, int>, uint64_t> addresses_;  // with the interface, to the round in which it was told of
-  uint64_t round_ = 0;
+  std::map<std::pair<in_addr_t, int>, uint64_t> addresses_;  // with the interface, to the sync that told of it
+  uint64_t sync_ = 0;
   bool synced_ = false;
 };
 

@@ -143,7 +143,7 @@ Status Start(State& plugin) {
   std::string filter = ReadVariable("R2CC_SOCKET_IFNAME");
   if (filter.empty()) filter = ReadVariable("NCCL_SOCKET_IFNAME");
   std::vector<Nic> nics;
-  std::vector<std::string> left_out;
+  std::vector<LeftOut> left_out;
   status = DiscoverNics(filter, &nics, &left_out);
   if (!status.ok()) return status;
   status = Net::Create(params, nics, &plugin.net);
@@ -160,8 +160,8 @@ Status Start(State& plugin) {
     names += " " + nic.name + ":" + r2ccl::ToString(nic.address);
   }
   if (!plugin.net->report_status().ok()) Log(abi::kLogWarn, plugin.net->report_status().message());
-  for (const std::string& name : left_out) {
-    Log(abi::kLogInfo, "no data NIC: " + name + " has the default route; R2CC_SOCKET_IFNAME can name it");
+  for (const LeftOut& nic : left_out) {
+    Log(abi::kLogInfo, "no data NIC: " + nic.name + " " + nic.why + "; R2CC_SOCKET_IFNAME can name it");
   }
   Log(abi::kLogInfo, "mode " + std::to_string(params.mode) + ", NICs" + names);
   return {};

@@ -130,12 +130,12 @@ TEST(Nic, FoundByNameAndAddress) {
 }
 
 // The names that are left of eno1, ens1 and ens2.
-std::string Left(const std::string& routes) {
+std::string Left(const std::string& routes, const std::set<std::string>& marked = {}) {
   std::vector<Nic> nics = {
       {"eno1", 1, Ip("10.0.0.1"), 24}, {"ens1", 2, Ip("10.1.0.1"), 24}, {"ens2", 3, Ip("10.2.0.1"), 24}};
   std::istringstream table("Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n" +
                            routes);
-  LeaveOutDefaultRoute(table, &nics);
+  LeaveOutManagement(marked, table, &nics);
   std::string names;
   for (const Nic& nic : nics) names += nic.name + " ";
   return names;
@@ -156,6 +156,15 @@ TEST(Nic, ThatOfTheDefaultRouteIsNoDataNicWhereThereAreOthers) {
   EXPECT_EQ(Left(Default("eno1") + Default("ens1") + Default("ens2")), "eno1 ens1 ens2 ") << "none would be left";
   EXPECT_EQ(Left(Default("wlan0")), "eno1 ens1 ens2 ") << "another's";
   EXPECT_EQ(Left("garbage\nens1\n"), "eno1 ens1 ens2 ");
+}
+
+TEST(Nic, OneThatIsMarkedAsManagementIsNoDataNicWhereThereAreOthers) {
+  EXPECT_EQ(Left("", {"ens1"}), "eno1 ens2 ");
+  EXPECT_EQ(Left(Default("eno1"), {"ens1"}), "ens2 ");
+  EXPECT_EQ(Left(Default("eno1"), {"ens1", "ens2"}), "eno1 ") << "none would be left";
+  EXPECT_EQ(Left("", {"eno1", "ens1", "ens2"}), "eno1 ens1 ens2 ") << "none would be left";
+  EXPECT_TRUE(IsManagement("management") && IsManagement("management of cluster 3"));
+  EXPECT_FALSE(IsManagement("") || IsManagement("no management") || IsManagement("managements"));
 }
 
 using Pairs = std::vector<std::pair<int, int>>;

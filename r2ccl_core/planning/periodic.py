@@ -16,8 +16,7 @@ the larger, the less). So what is told of those is the mean over ports that diff
 the 95 % interval of that mean as the error. Schedules that are too long for that are simulated for some of their
 chunks, once: the mean time at which the hosts are done with a chunk tells the period, between the first quarter of the
 run (filling) and the last (ports get free), and half of what the two halves of that window lie apart is the error.
-Where the pace still changes too much in that window, it begins at half of the run, and half of what the two answers lie
-apart is added to the error.
+Where the pace still changes too much in that window, it begins at half of the run.
 
 What repeats:
 
@@ -66,10 +65,6 @@ on 2048 hosts reach their pace after 20 chunks, two for every hop; so do 24 tree
 slower before."""
 FIRST_MESSAGES = 1_500_000
 """In the first look, where that is more."""
-DENSE_FIRST_MESSAGES, DENSE_FIRST_FLOWS = 2_500_000, 40_000_000
-"""The same of dense forests; the second is divided by the number of trees, since a message costs the more, the more
-share its ports. The pace of 16 trees on 1024 hosts goes up and down by 1.5 % every 30 chunks: the first look at 45 of
-256 chunks was 1.0 % off (0.006533 instead of 0.006597 s)."""
 
 SIMPLE_LANES = 2
 """Two answers suffice for forests of at most this number of trees: with 3 trees (128 hosts, 5 us per message) they were
@@ -106,8 +101,6 @@ class Periodic:
     messages: int = 0
     """Of a forest's period; 0 of others."""
     dense: bool = False
-    trees: int = 0
-    """Of a forest."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +149,7 @@ def of_forest(topology: Topology, size_bytes: int, *, trees: int = 2, chunks: in
 
     answers = 2 if trees <= SIMPLE_LANES else DENSE_ANSWERS
     messages = 2 * trees * (topology.nhosts - 1)
-    sparse = Periodic("forest", chunks, part, first=height + 1, answers=answers, messages=messages, trees=trees)
+    sparse = Periodic("forest", chunks, part, first=height + 1, answers=answers, messages=messages)
     if trees < DENSE_LANES:
         return sparse
     loads = zip(forest.integer_degrees(shares, trees), topology.rates_bytes_s, strict=True)
@@ -226,27 +219,19 @@ def _of_costly(schedule: Periodic, alpha_s: float, most_error: float) -> Estimat
     if periods * schedule.messages <= WHOLE_MESSAGES:
         return _of_several(schedule, alpha_s, most_error)
     single = SINGLE_ERROR if schedule.dense else 0.0
-    k = max(LEAST_ROUNDS, ROUNDS_PER_HOP * (schedule.first - 1), _first_messages(schedule) // schedule.messages)
+    k = max(LEAST_ROUNDS, ROUNDS_PER_HOP * (schedule.first - 1), FIRST_MESSAGES // schedule.messages)
     while 3 * k <= 2 * periods:
         run_s, done_s = _chunks(schedule, k, alpha_s)
-        last, longer_s = k - k // 4, None
         for first in (k // 4, k // 2):
+            last = k - k // 4
             middle = (first + last) // 2
             found_s = run_s + (periods - k) * _pace(done_s[first:last])
             half_s = (periods - k) * abs(_pace(done_s[first:middle]) - _pace(done_s[middle:last])) / 2
-            apart_s = abs(found_s - longer_s) / 2 if longer_s is not None else 0.0
-            error = (half_s + apart_s) / found_s + single
-            if error <= most_error:
-                return Estimate(found_s, error, k)
-            longer_s = found_s
+            if half_s / found_s + single <= most_error:
+                return Estimate(found_s, half_s / found_s + single, k)
         k *= 2
     run_s, _ = _chunks(schedule, periods, alpha_s)
     return Estimate(run_s, single, periods)
-
-
-def _first_messages(schedule: Periodic) -> int:
-    """Of the first look at a forest that is too long to be simulated in full."""
-    return min(DENSE_FIRST_MESSAGES, DENSE_FIRST_FLOWS // schedule.trees) if schedule.dense else FIRST_MESSAGES
 
 
 def _of_several(schedule: Periodic, alpha_s: float, most_error: float) -> Estimate:

@@ -36,7 +36,6 @@ def test_a_few_periods_tell_the_time_of_all(
 ) -> None:
     monkeypatch.setattr(periodic, "WHOLE_MESSAGES", 0)
     monkeypatch.setattr(periodic, "FIRST_MESSAGES", 0)
-    monkeypatch.setattr(periodic, "DENSE_FIRST_MESSAGES", 0)
     topology = Topology.of_shares(shares, 50e9)
     made = [
         periodic.of_ring(topology, GIB, slices=4, ahead=3),
@@ -150,7 +149,6 @@ def test_one_run_of_a_dense_forest_has_an_error(monkeypatch: pytest.MonkeyPatch)
 def test_the_pace_of_a_dense_forest_tells_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(periodic, "WHOLE_MESSAGES", 0)
     monkeypatch.setattr(periodic, "FIRST_MESSAGES", 0)
-    monkeypatch.setattr(periodic, "DENSE_FIRST_MESSAGES", 0)
     one = periodic.of_forest(Topology.of_shares([0.875, *[1.0] * 31], 400e9), GIB, trees=8, chunks=256, fan=8)
     found = periodic.estimate(one, alpha_s=1e-6)
     assert found.periods < one.periods

@@ -220,7 +220,8 @@ def main() -> int:
         " another value, and the\nscenarios of `r2ccl-explore --bench` take so much longer (+) or less long (-);"
         f" changes below {LEAST_CHANGE:.0f} % are nothing. A value\nthat may be a quarter and four times as much is"
         " also tried all but zero and all but endless. Virtual time in ms\nwith the values as they are, median of"
-        f" {options.repeats} seeds:\n\n| scenario | ms |\n|---|---|\n"
+        f" {options.repeats} seeds.\n\nOf few seeds, changes of some percent in scenarios with losses or delays are"
+        " chance: `kChunkAlignment`, a cache line,\nshows what chance is worth.\n\n| scenario | ms |\n|---|---|\n"
         + "\n".join(f"| {name} | {ms:.1f} |" for name, ms in normal.items())
         + f"\n\n| constant | value | file of failover/ | divided by {options.factor} | times {options.factor} |\n"
         + "|---|---|---|---|---|\n"

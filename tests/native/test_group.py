@@ -192,11 +192,12 @@ import numpy as np
 from r2ccl_core.runtime.communicator import Communicator
 
 logging.basicConfig(stream=sys.stdout, format="log %(message)s")
-with Communicator.from_env(on_nic=lambda change: print("told", change, flush=True)) as comm:
+with Communicator.from_env(on_nic=lambda change: sys.stdout.write(f"told {change}\\n")) as comm:
     own = np.full(50_000, comm.rank + 1.0)
     while not comm.exchange(b"!" * (comm.rank == 0 and os.path.exists(sys.argv[1])))[0]:
         assert (comm.all_reduce(own) == 3).all()
-        print("went on", flush=True)
+        sys.stdout.write("went on\\n")  # whole lines: another thread writes, too
+        sys.stdout.flush()
 """
 
 

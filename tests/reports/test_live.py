@@ -28,7 +28,7 @@ def test_the_page_follows_the_sweep_and_has_figures_at_its_end(served: Served) -
     first = served.after(empty["version"])
     page = served.get()
     assert "1 of 3 trials" in page
-    assert "1 trials of all_reduce" in page
+    assert "1 trial of all_reduce" in page
     assert "data:image" not in page
     assert f'data-version="{first["version"]}"' in page
     while served.waiting:

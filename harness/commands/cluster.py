@@ -25,8 +25,8 @@ def up(file: Path, changes: Sequence[str]) -> ExitCode:
         with stoppable(), make_cluster(spec) as cluster:
             for host in cluster.hosts:
                 print(host_line(host), flush=True)
-            print("up; Ctrl-C takes it down", flush=True)
             is_up = True
+            print("up; Ctrl-C takes it down", flush=True)
             while True:
                 signal.pause()
     except KeyboardInterrupt as stop:

@@ -3,7 +3,7 @@
 Calls run in the order in which they are made, on a thread that does not hold the interpreter's lock while bytes move;
 single messages (`send`, `recv`) use a separate thread for each peer, direction and tag. Contiguous tensors are not
 copied. The group is a subclass in Python, because that is PyTorch's stable interface: one package serves every version.
-Methods exist under the names of all versions from 2.6 to 2.13.
+Methods exist under the names of all versions from 2.6 to 2.13; 2.6 (without FSDP2), 2.9, 2.11 and 2.13 were run.
 """
 
 import weakref

@@ -81,9 +81,8 @@ namespace r2ccl {
     "NICs to use, in the form of `NCCL_SOCKET_IFNAME`, which it overrides: a comma-separated list of prefixes; "     \
     "`=` in front asks for exact names, `^` excludes; by default every NIC with an IPv4 address except loopback "    \
     "and the bridges of containers and virtual machines, and, if others remain, except the NIC of the default "      \
-    "route and every NIC whose alias begins with the word `management` (`ip link set eno1 alias management`); the "  \
-    "CPU "                                                                                                           \
-    "runtime also accepts a list of name@address")                                                                   \
+    "route and every NIC whose alias begins with the word `management` (`ip link set eno1 alias management`); "      \
+    "the CPU runtime also accepts a list of name@address")                                                           \
   X("R2CCL_CORE_LIB", "`plugin_path()`",                                                                             \
     "the directory that holds `libnccl-net-r2ccl.so`, instead of the installed one")                                 \
   X("R2CC_RANK", "`r2ccl-perf`, `from_env()`",                                                                       \

@@ -266,12 +266,17 @@ TEST(VerbsStream, AFarewellInTheMiddleOfAFrameIsALoss) {
 
 constexpr size_t kBodyBytes = 100'000;  // four writes
 
+// No two of its pages are alike.
+std::vector<char> Body() {
+  std::vector<char> body(kBodyBytes);
+  for (size_t i = 0; i < body.size(); ++i) body[i] = static_cast<char>(i * 7 + i / 4096);
+  return body;
+}
+
 // A body of DATA that goes from the dialler's memory into the acceptor's.
 struct Written : TwoEnds {
   explicit Written(bool registers_send = true, bool registers_receive = true) {
     dialler.shared.write_bytes = acceptor.shared.write_bytes = 4096;
-    for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<char>(i * 7 + i / 4096);
-    sent = from;
     if (registers_send) fabric.AddMemory(from.data(), from.size());
     if (registers_receive) fabric.AddMemory(to.data(), to.size());
     EXPECT_TRUE(dialler.tcp->Take(EncodeHelloAck(0, 1, 0, 0, acceptor.stream->abilities())).ok());
@@ -300,9 +305,9 @@ struct Written : TwoEnds {
   }
   bool arrived() const { return acceptor.owner->ended == 1 && to == sent; }
 
-  std::vector<char> from = std::vector<char>(kBodyBytes);
+  std::vector<char> from = Body();
   std::vector<char> to = std::vector<char>(kBodyBytes, '-');
-  std::vector<char> sent;
+  const std::vector<char> sent = Body();
 };
 
 TEST(VerbsWrite, ABodyGoesFromTheOneMemoryIntoTheOther) {
@@ -552,8 +557,7 @@ TEST(VerbsWrite, NoWordOfAGrantingPeerBreaksIt) {
     Fabric fabric;
     End end(&fabric, "10.0.0.1", true, false);
     end.shared.write_bytes = 4096;
-    std::vector<char> from(kBodyBytes);
-    for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<char>(i * 7 + i / 4096);
+    const std::vector<char> from = Body();
     fabric.AddMemory(from.data(), from.size());
     Mad peer(&fabric, &end, kAcceptedShape, seed);
     ASSERT_TRUE(end.tcp->Take(EncodeHelloAck(0, 1, 0, 0, kTakesRdma | kTakesWrites)).ok());

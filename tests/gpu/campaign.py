@@ -33,7 +33,7 @@ sys.path[:0] = [str(HERE), str(ROOT)]
 
 from gpus import Service, gpus_here  # noqa: E402
 from network import Network, network  # noqa: E402
-from ranks import Group, GroupError  # noqa: E402
+from ranks import Group, GroupError, has_gpu_each  # noqa: E402
 from results import Results, bus_gbs, latency_ratios, lost_ms, percentile, return_ms  # noqa: E402
 
 MIB = 1 << 20
@@ -62,8 +62,8 @@ CROWDED = {
     "R2CC_IO_THREADS": "2",
 }
 """Of more ranks on one GPU: kernels that wait for each other must all have a place on it."""
-INNER_RATE = "16 Gbit/s"
-"""What ranks of one host send each other over veths in NVLink's place, about."""
+INNER_RATE, NVLINK_RATE = "16 Gbit/s", "1200 Gbit/s"
+"""What ranks of one host send each other, about: over veths in NVLink's place where they share a GPU, and by NVLink."""
 SOCKET = {"NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "eth"}
 TUNED = {**SOCKET, "NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "4"}
 GRID = "pipes=2,pipes=6,pipes=8,alpha=100,alpha=400,channels=8"
@@ -177,7 +177,8 @@ class Campaign:
             argv += ["--rate", f"{self.args.rate} Gbit/s", "-o", path, "--pipes", options.get("pipes", "4")]
             argv += ["--lost", "2" if "algorithm" not in options else "1"]
             argv += ["--algorithm", options.get("algorithm", "auto"), "--alpha", options.get("alpha", "200")]
-            argv += ["--gpus", options.get("gpus", self.net.gpus), "--inner-rate", INNER_RATE]
+            inner_rate = NVLINK_RATE if has_gpu_each(self.gpus, self.net.gpus) else INNER_RATE
+            argv += ["--gpus", options.get("gpus", self.net.gpus), "--inner-rate", inner_rate]
             words = [str(word) for word in argv]
             self.tables[system] = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, start_new_session=True)
         return path
@@ -426,10 +427,52 @@ class Campaign:
         shares = [1 - sum(one == host for one, _ in lost) / self.net.rails for host in range(hosts)]
         return max(1 / min(shares), 2 * (hosts - 1) / sum(shares)) / (2 * (ranks - 1) / ranks)
 
+    def graphs(self) -> None:
+        """AllReduces in CUDA graphs and in NCCL's groups. A graph that was captured before a loss goes on with what it
+        has; one that is captured after it has the schedule, and so do groups; all of them are right in every state."""
+        system = "rounds:kind=graphs"
+        [group] = self.start(system, program="graphs_rank.py")
+        sizes = [int(float(size) * MIB) for size in (self.args.sizes or "64,16").split(",")]
+        group.ask({"do": "arrays", "sizes": sizes}, 60)
+        captured: dict[str, str] = {}
+        mistakes = []
+        for state, lost in (("healthy", False), ("one rail lost", True), ("back", False)):
+            self.net.carrier(1, 1, not lost)
+            time.sleep(0.3 if self.args.stand_in else 1.5)
+            expected = "forest" if lost else "nccl"
+            for how in ("outside", "group"):
+                group.ask({"do": how, "times": 2}, 60)  # what the ranks learn in one operation counts from the next on
+                mistakes.append(self._graphs(group, system, {"do": how, "times": 5}, state, how, expected))
+            for grouped in (False, True):
+                name = f"captured {state}" + (" in a group" if grouped else "")
+                captured[name] = group.ask({"do": "capture", "name": name, "grouped": grouped}, 60)[0]["choice"]
+                if captured[name] != expected:
+                    mistakes.append(f"{name}: {captured[name]}")
+            for name, choice in captured.items():
+                request = {"do": "launch", "name": name, "times": 5}
+                mistakes.append(self._graphs(group, system, request, state, name, "", captured=choice))
+        self.stop(system)
+        if any(mistakes):
+            raise GroupError("; ".join(filter(None, mistakes)))
+
+    def _graphs(
+        self, group: Group, system: str, request: dict[str, Any], state: str, how: str, expected: str, **more: Any
+    ) -> str:
+        """One cell, and what is wrong with it."""
+        answers = group.ask(request, 60)
+        wrong = sum(answer["wrong"] for answer in answers)
+        median_s = max(answer["median_s"] for answer in answers)
+        choice = answers[0]["choice"]
+        values = {"state": state, "how": how, "median_s": median_s, "wrong": wrong, "choice": choice}
+        self.results.add("graphs", system=system, **values, **more)
+        if wrong or (expected and choice != expected):
+            return f"{state}, {how}: {choice} ran, {wrong} wrong elements"
+        return ""
+
     def refusals(self) -> None:
         """A table for other hosts, and no Multi-Process Service: NCCL's own AllReduce runs, and one line says why."""
         cases = [("rounds:gpus=1:kind=table", False, "the table is for")]
-        if self.crowded:
+        if self.crowded and not has_gpu_each(self.gpus, self.net.gpus):
             cases.append(("rounds:kind=turns", True, "without the Multi-Process Service"))
         for system, without, words in cases:
             service, self.service.env = self.service.env, {} if without else self.service.env
@@ -735,6 +778,7 @@ SECTIONS: Mapping[str, float] = {
     "schedules": 130,
     "unshaped": 60,
     "several": 180,
+    "graphs": 90,
     "types": 60,
     "refusals": 120,
     "contract": 60,

@@ -23,6 +23,11 @@ class GroupError(Exception):
     """A rank failed, ended, or did not answer in time."""
 
 
+def has_gpu_each(gpus: int, per_host: int) -> bool:
+    """Whether no two ranks of a host share a GPU, when ranks are dealt out over `gpus`."""
+    return gpus % per_host == 0
+
+
 class Group:
     """Started at once; ready after `start()`. `close()` ends its processes whatever they do."""
 
@@ -48,9 +53,14 @@ class Group:
             variables = {**os.environ, **env, "PYTHONPATH": path_of(ROOT), "PYTHONUNBUFFERED": "1"}
             variables["NCCL_DEBUG_FILE"] = str(folder / f"{name}-{rank}.nccl")
             variables["CUDA_VISIBLE_DEVICES"] = str(rank % (gpus or self.size))
-            variables |= {"CAMPAIGN_RANK": str(rank), "CAMPAIGN_SIZE": str(self.size), "NCCL_HOSTID": f"host{rank}"}
-            if per_host > 1:  # NCCL takes two ranks of one host on one GPU for a mistake; we are told who shares NICs
-                variables["R2CC_HOSTID"] = f"host{rank // per_host}"
+            variables |= {"CAMPAIGN_RANK": str(rank), "CAMPAIGN_SIZE": str(self.size)}
+            host = rank // per_host
+            if has_gpu_each(gpus or self.size, per_host):
+                variables["NCCL_HOSTID"] = f"host{host}"
+                if per_host > 1:  # its sockets between processes of a host do not reach other namespaces
+                    variables["NCCL_CUMEM_ENABLE"] = "0"
+            else:  # NCCL takes two ranks of one host on one GPU for a mistake; we are told who shares NICs
+                variables |= {"NCCL_HOSTID": f"host{rank}", "R2CC_HOSTID": f"host{host}"}
             argv = [sys.executable, str(HERE / program), place]
             with self.logs[rank].open("wb") as log:
                 process = subprocess.Popen(

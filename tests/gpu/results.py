@@ -125,6 +125,7 @@ def tables(records: Iterable[Record]) -> str:
         when = "never" if r["return_ms"] is None else f"{r['return_ms']:.0f} ms after the repair"
         parts += [f"Back at full speed after a {r['failure']}: {when}; {r['wrong']} wrong elements.", ""]
     parts += _training([r for r in found if r["section"] == "ddp" and "losses" in r])
+    parts += _graphs([r for r in found if r["section"] == "graphs" and "median_s" in r])
     for r in (r for r in found if r["section"] == "types" and "cases" in r):
         line = f"{r['cases']} cases of type, operation and place, run by {', '.join(r['choices'])}: {r['wrong']} wrong"
         parts += ["## Types on GPUs", "", f"{line} elements.", ""]
@@ -195,6 +196,16 @@ def _ratios(records: list[Record], title: str) -> list[str]:
         for r in records
     ]
     return [f"## {title}", "", *_table(head, rows), _wrong(records), ""]
+
+
+def _graphs(found: list[Record]) -> list[str]:
+    if not found:
+        return []
+    lines = ["## AllReduces in graphs and groups", "", "| state | how | by | ms | wrong |", "|---|---|---|---|---|"]
+    for r in found:
+        by = r.get("captured", r["choice"])
+        lines.append(f"| {r['state']} | {r['how']} | {by} | {r['median_s'] * 1e3:.1f} | {r['wrong']} |")
+    return [*lines, ""]
 
 
 def _several(records: list[Record], found: list[Record]) -> list[str]:

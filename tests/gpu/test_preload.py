@@ -88,6 +88,13 @@ def test_what_nccl_says_of_a_communicator_that_is_none_comes_back(preload: Path,
 def test_it_exports_what_it_stands_before_and_nothing_else(preload: Path) -> None:
     listed = subprocess.run(["nm", "-D", "--defined-only", preload], capture_output=True, text=True, check=True).stdout
     assert {line.split()[-1] for line in listed.splitlines()} == {
-        *("ncclAllReduce", "ncclGroupStart", "ncclGroupEnd", "ncclCommDestroy", "ncclCommAbort"),
+        *(
+            "ncclAllReduce",
+            "ncclGroupStart",
+            "ncclGroupEnd",
+            "ncclGroupSimulateEnd",
+            "ncclCommDestroy",
+            "ncclCommAbort",
+        ),
         *("r2cclChoice", "r2cclSetNicsLeft"),
     }

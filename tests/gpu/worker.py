@@ -69,35 +69,35 @@ class NcclRank:
         self.torch.zeros(1, device=self.device)
         self.comm = self.communicator(key)
         version = ctypes.c_int()
-        self._check("ncclGetVersion", ctypes.byref(version))
+        self.call("ncclGetVersion", ctypes.byref(version))
         return {"nccl": version.value, "torch": self.torch.__version__, "gpu": self.torch.cuda.get_device_name(0)}
 
     def unique_id(self) -> str:
         """Under which the ranks of one communicator meet; rank 0 makes it."""
         made = UniqueId()
-        self._check("ncclGetUniqueId", ctypes.byref(made))
+        self.call("ncclGetUniqueId", ctypes.byref(made))
         return bytes(made).hex()
 
     def communicator(self, key: str) -> ctypes.c_void_p:
         """Of all ranks, which call this at once."""
         made, identity = ctypes.c_void_p(), UniqueId.from_buffer_copy(bytes.fromhex(key))
-        self._check("ncclCommInitRank", ctypes.byref(made), SIZE, identity, RANK)
+        self.call("ncclCommInitRank", ctypes.byref(made), SIZE, identity, RANK)
         return made
 
     def split(self, parent: ctypes.c_void_p, colors: Sequence[int]) -> ctypes.c_void_p | None:
         """Of the ranks with this one's color, in their order; None without one. All ranks of `parent`, of which there
         are as many as colors, call this at once."""
         made = ctypes.c_void_p()
-        self._check("ncclCommSplit", parent, colors[RANK], RANK, ctypes.byref(made), None)
+        self.call("ncclCommSplit", parent, colors[RANK], RANK, ctypes.byref(made), None)
         return made if made.value else None
 
     def destroy(self, comm: ctypes.c_void_p) -> None:
         """All its ranks at once."""
-        self._check("ncclCommDestroy", comm)
+        self.call("ncclCommDestroy", comm)
 
     def abort(self, comm: ctypes.c_void_p, stream: Any) -> None:
         """Ends what was issued on it and never completes; returns when `stream` is free."""
-        self._check("ncclCommAbort", comm)
+        self.call("ncclCommAbort", comm)
         self.wait(stream)
 
     def new_stream(self) -> Any:
@@ -107,7 +107,7 @@ class NcclRank:
         """Whether something that was issued on it is not done."""
         return not stream.query()
 
-    def _check(self, function: str, *args: Any) -> None:
+    def call(self, function: str, *args: Any) -> None:
         result = getattr(self.nccl, function)(*args)
         if result != 0:
             raise RuntimeError(f"{function} says {result}")
@@ -178,7 +178,7 @@ class NcclRank:
 
         def issue() -> None:
             for function, *args in calls:
-                self._check(function, *args)
+                self.call(function, *args)
 
         return issue
 
@@ -194,7 +194,7 @@ class NcclRank:
         last_error.restype = ctypes.c_char_p
         issue()
         while not self.stream.query():
-            self._check("ncclCommGetAsyncError", self.comm, ctypes.byref(state))
+            self.call("ncclCommGetAsyncError", self.comm, ctypes.byref(state))
             if state.value not in (SUCCESS, IN_PROGRESS):
                 return f"{state.value}: {last_error(self.comm).decode(errors='replace')}"
         return ""

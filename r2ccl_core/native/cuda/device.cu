@@ -9,8 +9,10 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include "cuda/device.h"
 
@@ -172,11 +174,28 @@ bool IsShared() {
   return access(control.c_str(), F_OK) == 0;
 }
 
+// While it lives, calls of this thread that CUDA refuses during a capture (it cannot know that they have nothing to do
+// with the graph) are done at once.
+class CaptureAside {
+ public:
+  CaptureAside() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~CaptureAside() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  CaptureAside(const CaptureAside&) = delete;
+  CaptureAside& operator=(const CaptureAside&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
 class RealDevice final : public Device {
  public:
-  bool Allocate(size_t bytes, void** memory) override { return cudaMalloc(memory, bytes) == cudaSuccess; }
+  bool Allocate(size_t bytes, void** memory) override {
+    CaptureAside aside;
+    return cudaMalloc(memory, bytes) == cudaSuccess;
+  }
   void Free(void* memory) override { cudaFree(memory); }
   bool MakeStream(Stream* stream) override {
+    CaptureAside aside;
     int least = 0;
     int greatest = 0;  // transfers and small reductions come before the program's own kernels
     if (cudaDeviceGetStreamPriorityRange(&least, &greatest) != cudaSuccess) return false;
@@ -197,16 +216,47 @@ class RealDevice final : public Device {
   }
   bool AllocateHost(size_t bytes, void** memory) override { return cudaMallocHost(memory, bytes) == cudaSuccess; }
   void FreeHost(void* memory) override { cudaFreeHost(memory); }
-  bool Wait(Event event) override { return cudaEventSynchronize(reinterpret_cast<cudaEvent_t>(event)) == cudaSuccess; }
+  bool Wait(Event event) override {
+    CaptureAside aside;
+    return cudaEventSynchronize(reinterpret_cast<cudaEvent_t>(event)) == cudaSuccess;
+  }
   bool Wait(Stream stream) override { return cudaStreamSynchronize(static_cast<cudaStream_t>(stream)) == cudaSuccess; }
-  bool IsCapturing(Stream stream) override {
+  int Uncaptured(const std::function<int()>& work) override {
+    CaptureAside aside;
+    return work();
+  }
+  std::optional<uint64_t> GraphOf(Stream stream) override {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    // What cannot be told (the legacy stream while another one captures) is NCCL's.
-    if (cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status) != cudaSuccess) {
+    unsigned long long number = 0;  // NOLINT(google-runtime-int): CUDA's
+    // The legacy stream cannot be asked while another one captures.
+    if (cudaStreamGetCaptureInfo(static_cast<cudaStream_t>(stream), &status, &number) != cudaSuccess) {
       cudaGetLastError();
-      return true;
+      return std::nullopt;
     }
-    return status != cudaStreamCaptureStatusNone;
+    return status == cudaStreamCaptureStatusNone ? 0 : number;
+  }
+  bool KeepForGraph(Stream stream, std::shared_ptr<const void> what) override {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    cudaGraph_t graph = nullptr;
+    if (cudaStreamGetCaptureInfo(static_cast<cudaStream_t>(stream), &status, nullptr, &graph) != cudaSuccess) {
+      return false;
+    }
+    using Held = std::shared_ptr<const void>;
+    auto let_go = [](void* held) { delete static_cast<Held*>(held); };
+    auto held = std::make_unique<Held>(std::move(what));
+    cudaUserObject_t object = nullptr;
+    if (cudaUserObjectCreate(&object, held.get(), let_go, 1, cudaUserObjectNoDestructorSync) != cudaSuccess) {
+      return false;
+    }
+    held.release();  // the object's from now on
+    if (cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove) == cudaSuccess) return true;
+    cudaUserObjectRelease(object, 1);
+    return false;
+  }
+  int Use(int device) override {
+    int before = 0;
+    bool used = cudaGetDevice(&before) == cudaSuccess && (before == device || cudaSetDevice(device) == cudaSuccess);
+    return used ? before : -1;
   }
   bool Copy(void* to, const void* from, size_t bytes, Stream stream) override {
     return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream)) == cudaSuccess;

@@ -4,6 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "cuda/nccl.h"
@@ -28,7 +31,7 @@ enum class Joint : uint32_t {
 struct EventHandle;
 using Event = EventHandle*;  // cudaEvent_t
 
-// Everything returns whether it succeeded.
+// Everything returns whether it succeeded, and may be called while a graph is captured.
 class Device {
  public:
   virtual ~Device() = default;
@@ -44,8 +47,16 @@ class Device {
   virtual bool WaitFor(Stream stream, Event event) = 0;
   virtual bool Wait(Event event) = 0;  // on the host
   virtual bool Wait(Stream stream) = 0;
-  virtual bool IsCapturing(Stream stream) = 0;
+  // Work that has nothing to do with the graph that this thread may be capturing: CUDA would refuse some of its calls.
+  virtual int Uncaptured(const std::function<int()>& work) = 0;
+  // The number of the graph that the stream is captured into, 0 for none; nothing where that cannot be told.
+  virtual std::optional<uint64_t> GraphOf(Stream stream) = 0;
   virtual bool Copy(void* to, const void* from, size_t bytes, Stream stream) = 0;  // host or device memory
+  // Keeps `what` for as long as the graph that the stream is captured into may be launched. It is let go on a thread
+  // where CUDA must not be called.
+  virtual bool KeepForGraph(Stream stream, std::shared_ptr<const void> what) = 0;
+  // Makes `device` the calling thread's; returns the one before, negative where that failed.
+  virtual int Use(int device) = 0;
   virtual uint64_t Identity() = 0;  // the same for two processes on one GPU
   virtual Joint JointWith(uint64_t identity) = 0;
   // out = in / ranks, of a floating type; out may be in.

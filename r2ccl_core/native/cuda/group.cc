@@ -97,10 +97,23 @@ int Group::Open(Comm parent) {
   if (!made) return kNcclCudaError;
   Comm comm = nullptr;
   result = nccl_.comm_split(parent, 0, rank_, &comm, nullptr);
+  if (result == kNcclInProgress) return Undo(parent, &comm);
   comm_ = comm;
   if (result != kNcclSuccess) return result;
   runner_ = std::make_unique<Runner>(nccl_, device_, gate_, table_.pipes);
   return kNcclSuccess;
+}
+
+// Our rounds are issued one after another by calls that return when they are issued, and a communicator that does not
+// block promises that of none.
+int Group::Undo(Comm parent, Comm* split) {
+  int state = kNcclInProgress;
+  while (state == kNcclInProgress) {
+    int result = nccl_.comm_async_error(parent, &state);
+    if (result != kNcclSuccess) return result;
+  }
+  if (*split != nullptr) nccl_.comm_abort(*split);
+  return state == kNcclSuccess ? kNcclInProgress : state;
 }
 
 // All ranks see the same words, so all decide alike. What each finds on its host goes with a second word.
@@ -147,9 +160,20 @@ int Group::Choose(uint64_t bytes, uint64_t digest, const Nics& own, const Entry*
     result = Tell(Own(digest, own));
     if (result != kNcclSuccess) return result;
   }
-  if (why_not_.empty()) *entry = table_.Find(left_, bytes);
+  *entry = Agreed(bytes);
   return kNcclSuccess;
 }
+
+int Group::AgreeNow(uint64_t digest, const Nics& own) {
+  if (refused_) return kNcclSuccess;
+  return device_.Uncaptured([&] {
+    int result = pending_ ? Learn() : kNcclSuccess;
+    if (result == kNcclSuccess) result = Tell(Own(digest, own));
+    return result == kNcclSuccess ? Learn() : result;
+  });
+}
+
+const Entry* Group::Agreed(uint64_t bytes) const { return why_not_.empty() ? table_.Find(left_, bytes) : nullptr; }
 
 int Group::Tell(const Word& word) {
   size_t all = sizeof(Word) * static_cast<size_t>(ranks_);

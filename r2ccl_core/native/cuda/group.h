@@ -51,7 +51,8 @@ class Group {
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
-  // Splits what it needs from `parent`; all ranks must call it, with nothing under way on `parent`. An NCCL result.
+  // Splits what it needs from `parent`; all ranks must call it, with nothing under way on `parent`. An NCCL result; in
+  // progress where the communicator does not block: nothing is open then, and the parent is as it was.
   int Open(Comm parent);
   // Learns who sits where, and opens the runner where that is what the table is for. After Open, all ranks; from now
   // on another thread may abort. An NCCL result.
@@ -59,6 +60,11 @@ class Group {
   // Begins the next operation, of so many bytes, with this rank's `own` NICs as they are now; an NCCL result. *entry is
   // what all ranks run for it, or nullptr for NCCL's own.
   int Choose(uint64_t bytes, uint64_t digest, const Nics& own, const Entry** entry);
+  // Agrees on the NICs as they are now, before an operation of a graph: whatever is captured with it stays. All ranks
+  // wait for each other. An NCCL result.
+  int AgreeNow(uint64_t digest, const Nics& own);
+  // What all ranks run for so many bytes by what was agreed last, or nullptr for NCCL's own.
+  const Entry* Agreed(uint64_t bytes) const;
   Runner& runner() { return *runner_; }
   const std::string& why_not() const { return why_not_; }  // empty while the table is in use
   bool refused() const { return refused_; }                // not only for the time being
@@ -68,6 +74,7 @@ class Group {
   void Abort();
 
  private:
+  int Undo(Comm parent, Comm* split);
   Word Own(uint64_t digest, const Nics& own) const;
   int Tell(const Word& word);
   int Learn();

@@ -31,6 +31,8 @@ Nccl Load() {
   Find(library, "ncclCommSplit", &nccl.comm_split);
   Find(library, "ncclCommDestroy", &nccl.comm_destroy);
   Find(library, "ncclCommAbort", &nccl.comm_abort);
+  Find(library, "ncclCommGetAsyncError", &nccl.comm_async_error);
+  Find(library, "ncclGroupSimulateEnd", &nccl.group_simulate_end);
   return nccl;
 }
 

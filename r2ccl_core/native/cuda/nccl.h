@@ -13,6 +13,7 @@ using Stream = void*;  // cudaStream_t
 constexpr int kNcclSuccess = 0;
 constexpr int kNcclCudaError = 1;
 constexpr int kNcclSystemError = 2;
+constexpr int kNcclInProgress = 7;  // of a communicator that does not block
 
 // ncclDataType_t
 enum class Type : int { kInt8, kUint8, kInt32, kUint32, kInt64, kUint64, kFloat16, kFloat32, kFloat64, kBfloat16 };
@@ -43,6 +44,8 @@ struct Nccl {
   int (*comm_split)(Comm, int, int, Comm*, void*) = nullptr;
   int (*comm_destroy)(Comm) = nullptr;
   int (*comm_abort)(Comm) = nullptr;
+  int (*comm_async_error)(Comm, int*) = nullptr;
+  int (*group_simulate_end)(void*) = nullptr;
 };
 
 // The NCCL behind ours: the next definition of each symbol, or that of the libnccl.so.2 that is loaded. Its functions

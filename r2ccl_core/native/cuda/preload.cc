@@ -9,6 +9,8 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/guard.h"
 #include "cuda/device.h"
@@ -19,6 +21,7 @@
 namespace {
 
 using r2ccl::Guard;
+using r2ccl::cuda::Call;
 using r2ccl::cuda::Comm;
 using r2ccl::cuda::kNcclSystemError;
 using r2ccl::cuda::RealNccl;
@@ -26,6 +29,7 @@ using r2ccl::cuda::Stream;
 using r2ccl::cuda::Takeover;
 
 thread_local int group_depth = 0;
+thread_local std::vector<Call> waiting;  // until the group ends
 
 // Whose NICs this rank has. R2CC_HOSTID where it is set; else what NCCL takes a host to be: NCCL_HOSTID where that is
 // set, else the machine and the network namespace.
@@ -65,7 +69,13 @@ R2CCL_EXPORT int ncclAllReduce(const void* input, void* output, size_t count, in
                                Stream stream) {
   return Guard(kNcclSystemError, [&] {
     if (RealNccl().all_reduce == nullptr) return kNcclSystemError;
-    return TheTakeover().AllReduce(input, output, count, type, op, comm, stream, group_depth > 0);
+    Call call = {input, output, count, type, op, comm, stream};
+    if (group_depth > 0 && TheTakeover().Waits(call)) {
+      waiting.push_back(call);
+      return r2ccl::cuda::kNcclSuccess;
+    }
+    return group_depth > 0 ? RealNccl().all_reduce(input, output, count, type, op, comm, stream)
+                           : TheTakeover().AllReduce(call);
   });
 }
 
@@ -79,7 +89,20 @@ R2CCL_EXPORT int ncclGroupStart() {
 R2CCL_EXPORT int ncclGroupEnd() {
   if (RealNccl().group_end == nullptr) return kNcclSystemError;
   if (group_depth > 0) --group_depth;
-  return RealNccl().group_end();
+  int result = RealNccl().group_end();
+  if (group_depth > 0 || waiting.empty()) return result;
+  return Guard(kNcclSystemError, [&] {
+    std::vector<Call> calls = std::exchange(waiting, {});
+    return result == r2ccl::cuda::kNcclSuccess ? TheTakeover().RunGroup(calls) : result;
+  });
+}
+
+// Ends a group that is only estimated; nothing of it runs.
+R2CCL_EXPORT int ncclGroupSimulateEnd(void* estimate) {
+  if (RealNccl().group_simulate_end == nullptr) return kNcclSystemError;
+  if (group_depth > 0) --group_depth;
+  if (group_depth == 0) waiting.clear();
+  return RealNccl().group_simulate_end(estimate);
 }
 
 // Whatever becomes of what is ours, NCCL ends the communicator.

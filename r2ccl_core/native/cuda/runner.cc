@@ -25,36 +25,67 @@ bool IsAfterwards(const Operation& op) { return op.kind == Operation::kReceiveRe
 }  // namespace
 
 Runner::~Runner() {
-  for (Pipe& pipe : pipes_) {
-    if (Comm comm = pipe.comm.exchange(nullptr); comm != nullptr) nccl_.comm_destroy(comm);
-    if (pipe.stream != nullptr) device_.DropStream(pipe.stream);
-    if (pipe.done != nullptr) device_.DropEvent(pipe.done);
-    if (pipe.bounce != nullptr) device_.Free(pipe.bounce);
+  for (auto& held : comms_) {
+    if (Comm comm = held.exchange(nullptr); comm != nullptr) nccl_.comm_destroy(comm);
   }
   if (Comm comm = inner_.exchange(nullptr); comm != nullptr) nccl_.comm_destroy(comm);
-  for (void* memory : outgrown_) device_.Free(memory);
-  if (begin_ != nullptr) device_.DropEvent(begin_);
+  auto drop = [this](Workspace& workspace) {
+    for (Pipe& pipe : workspace.pipes) {
+      if (pipe.stream != nullptr) device_.DropStream(pipe.stream);
+      if (pipe.done != nullptr) device_.DropEvent(pipe.done);
+    }
+    if (workspace.begin != nullptr) device_.DropEvent(workspace.begin);
+  };
+  drop(ungraphed_);
+  for (auto& workspace : graphed_) drop(*workspace);
 }
 
 void Runner::Abort() {
-  for (Pipe& pipe : pipes_) {
-    if (Comm comm = pipe.comm.exchange(nullptr); comm != nullptr) nccl_.comm_abort(comm);
+  for (auto& held : comms_) {
+    if (Comm comm = held.exchange(nullptr); comm != nullptr) nccl_.comm_abort(comm);
   }
   if (Comm comm = inner_.exchange(nullptr); comm != nullptr) nccl_.comm_abort(comm);
 }
 
 int Runner::Open(Comm parent, const Seat& seat) {
   seat_ = seat;
-  if (!device_.MakeEvent(&begin_)) return kNcclCudaError;
-  for (Pipe& pipe : pipes_) {
-    if (!device_.MakeStream(&pipe.stream) || !device_.MakeEvent(&pipe.done)) return kNcclCudaError;
+  if (!Make(&ungraphed_)) return kNcclCudaError;
+  for (size_t pipe = 0; pipe < comms_.size(); ++pipe) {
     Comm comm = nullptr;
     int result = nccl_.comm_split(parent, seat_.place, seat_.host, &comm, nullptr);
-    pipe.comm = comm;
+    comms_[pipe] = comm;
     if (result == kNcclSuccess) result = Connect(pipe);
     if (result != kNcclSuccess) return result;
   }
   return seat_.gpus > 1 ? OpenInner(parent) : kNcclSuccess;
+}
+
+bool Runner::Make(Workspace* workspace) {
+  workspace->pipes.resize(comms_.size());
+  return device_.MakeEvent(&workspace->begin) &&
+         std::all_of(workspace->pipes.begin(), workspace->pipes.end(),
+                     [this](Pipe& pipe) { return device_.MakeStream(&pipe.stream) && device_.MakeEvent(&pipe.done); });
+}
+
+// The streams of a graph are captured with it until its capture ends; only then another graph may have them. Nullptr
+// where the device gives no more.
+Runner::Workspace* Runner::Find(uint64_t graph) {
+  if (graph == 0) return &ungraphed_;
+  auto found = std::find_if(graphed_.begin(), graphed_.end(), [&](const auto& one) { return one->graph == graph; });
+  if (found == graphed_.end()) {
+    found = std::find_if(graphed_.begin(), graphed_.end(),
+                         [&](const auto& one) { return device_.GraphOf(one->pipes[0].stream) == 0; });
+  }
+  if (found == graphed_.end()) {
+    found = graphed_.insert(found, std::make_unique<Workspace>());
+    if (!Make(found->get())) return nullptr;
+  }
+  Workspace& workspace = **found;
+  if (workspace.graph != graph) {
+    for (Pipe& pipe : workspace.pipes) pipe.bounce.reset();
+    workspace.graph = graph;
+  }
+  return &workspace;
 }
 
 // The ranks of this host, connected by what they will run.
@@ -63,28 +94,29 @@ int Runner::OpenInner(Comm parent) {
   int result = nccl_.comm_split(parent, seat_.host, seat_.place, &comm, nullptr);
   inner_ = comm;
   if (result != kNcclSuccess) return result;
-  Pipe& pipe = pipes_.front();
+  Pipe& pipe = ungraphed_.pipes.front();
+  char* all = pipe.bounce->memory;
   Gate::Pass pass(gate_);
   if (!pass.open()) return kNcclSystemError;
-  char* own = pipe.bounce + seat_.place;  // a byte for each: the bounce buffer has 512 for each host
-  result = nccl_.reduce_scatter(pipe.bounce, own, 1, kInt8, static_cast<int>(Op::kMax), inner_, pipe.stream);
-  return result == kNcclSuccess ? nccl_.all_gather(own, pipe.bounce, 1, kInt8, inner_, pipe.stream) : result;
+  char* own = all + seat_.place;  // a byte for each: the bounce buffer has 512 for each host
+  result = nccl_.reduce_scatter(all, own, 1, kInt8, static_cast<int>(Op::kMax), inner_, pipe.stream);
+  return result == kNcclSuccess ? nccl_.all_gather(own, all, 1, kInt8, inner_, pipe.stream) : result;
 }
 
 // A byte to and from everybody. NCCL connects two ranks when they first talk, which takes both of them and long.
-int Runner::Connect(Pipe& pipe) {
-  void* memory = nullptr;
-  pipe.bounce_bytes = kAlign * 2 * static_cast<size_t>(seat_.hosts);
-  if (!device_.Allocate(pipe.bounce_bytes, &memory)) return kNcclCudaError;
-  pipe.bounce = static_cast<char*>(memory);
+int Runner::Connect(size_t number) {
+  Pipe& pipe = ungraphed_.pipes[number];
+  pipe.bounce = buffers_.Take(kAlign * 2 * static_cast<size_t>(seat_.hosts));
+  if (pipe.bounce == nullptr) return kNcclCudaError;
   Gate::Pass pass(gate_);
   if (!pass.open()) return kNcclSystemError;
+  Comm comm = comms_[number];
   int result = nccl_.group_start();
   for (int peer = 0; peer < seat_.hosts && result == kNcclSuccess; ++peer) {
     if (peer == seat_.host) continue;
-    char* place = pipe.bounce + kAlign * 2 * static_cast<size_t>(peer);
-    result = nccl_.send(place, 1, kInt8, peer, pipe.comm, pipe.stream);
-    if (result == kNcclSuccess) result = nccl_.recv(place + kAlign, 1, kInt8, peer, pipe.comm, pipe.stream);
+    char* place = pipe.bounce->memory + kAlign * 2 * static_cast<size_t>(peer);
+    result = nccl_.send(place, 1, kInt8, peer, comm, pipe.stream);
+    if (result == kNcclSuccess) result = nccl_.recv(place + kAlign, 1, kInt8, peer, comm, pipe.stream);
   }
   int ended = nccl_.group_end();
   return result == kNcclSuccess ? ended : result;
@@ -110,10 +142,10 @@ size_t Runner::BounceBytes(const Job& job, const Operation* begin, const Operati
 }
 
 // Bounce buffers large enough for every group. One that is too small stays until the end: a run that is still under
-// way on the device may use it.
-bool Runner::Reserve(const Job& job) {
+// way on the device may use it. A graph keeps its own.
+bool Runner::Reserve(const Job& job, Stream stream) {
   const auto& program = job.entry->programs[static_cast<size_t>(seat_.host)];
-  std::vector<size_t> needed(pipes_.size(), 0);
+  std::vector<size_t> needed(comms_.size(), 0);
   const Operation* end = program.data() + program.size();
   for (const Operation* op = program.data(); op != end;) {
     const Operation* next = GroupEnd(op, end);
@@ -121,23 +153,28 @@ bool Runner::Reserve(const Job& job) {
     most = std::max(most, BounceBytes(job, op, next));
     op = next;
   }
-  for (size_t i = 0; i < pipes_.size(); ++i) {
-    Pipe& pipe = pipes_[i];
-    if (needed[i] <= pipe.bounce_bytes) continue;
-    size_t bytes = std::max(needed[i], 2 * pipe.bounce_bytes);
-    void* memory = nullptr;
-    if (!device_.Allocate(bytes, &memory)) return false;
-    outgrown_.push_back(pipe.bounce);
-    pipe.bounce = static_cast<char*>(memory);
-    pipe.bounce_bytes = bytes;
+  for (size_t i = 0; i < comms_.size(); ++i) {
+    Pipe& pipe = job.in->pipes[i];
+    size_t has = pipe.bounce == nullptr ? 0 : pipe.bounce->bytes;
+    if (needed[i] <= has) continue;
+    auto larger = buffers_.Take(std::max(needed[i], 2 * has));
+    if (larger == nullptr) return false;
+    if (job.in->graph != 0) {
+      if (!device_.KeepForGraph(stream, larger)) return false;
+    } else if (pipe.bounce != nullptr) {
+      outgrown_.push_back(pipe.bounce);
+    }
+    pipe.bounce = std::move(larger);
   }
   return true;
 }
 
 int Runner::Run(const Entry& entry, const void* input, void* output, size_t count, Type type, Op op, Comm parent,
-                Stream stream) {
-  if (entry.pipes > pipes_.size() || count / static_cast<size_t>(seat_.gpus) < entry.chunks) return kNcclSystemError;
-  Job job = {&entry, static_cast<const char*>(input), static_cast<char*>(output), count, type, op};
+                Stream stream, uint64_t graph) {
+  if (entry.pipes > comms_.size() || count / static_cast<size_t>(seat_.gpus) < entry.chunks) return kNcclSystemError;
+  Workspace* in = Find(graph);
+  if (in == nullptr) return kNcclCudaError;
+  Job job = {&entry, static_cast<const char*>(input), static_cast<char*>(output), count, type, op, in};
   return seat_.gpus == 1 ? RunRounds(job, stream) : RunHosts(job, parent, stream);
 }
 
@@ -154,7 +191,7 @@ int Runner::RunHosts(const Job& whole, Comm parent, Stream stream) {
   if (!pass.open()) return kNcclSystemError;
   int result = nccl_.reduce_scatter(whole.input, own, part, type, op, inner_, stream);
   if (result == kNcclSuccess) {
-    result = RunRounds({whole.entry, own, own, part, whole.type, whole.op}, stream);
+    result = RunRounds({whole.entry, own, own, part, whole.type, whole.op, whole.in}, stream);
   }
   if (result == kNcclSuccess) result = nccl_.all_gather(own, whole.output, part, type, inner_, stream);
   if (result != kNcclSuccess || rest == 0) return result;
@@ -164,9 +201,10 @@ int Runner::RunHosts(const Job& whole, Comm parent, Stream stream) {
 
 int Runner::RunRounds(const Job& job, Stream stream) {
   const Entry& entry = *job.entry;
-  if (!Reserve(job) || !device_.Record(begin_, stream)) return kNcclCudaError;
+  Workspace& in = *job.in;
+  if (!Reserve(job, stream) || !device_.Record(in.begin, stream)) return kNcclCudaError;
   for (uint32_t i = 0; i < entry.pipes; ++i) {
-    if (!device_.WaitFor(pipes_[i].stream, begin_)) return kNcclCudaError;
+    if (!device_.WaitFor(in.pipes[i].stream, in.begin)) return kNcclCudaError;
   }
   const auto& program = entry.programs[static_cast<size_t>(seat_.host)];
   const Operation* end = program.data() + program.size();
@@ -178,29 +216,30 @@ int Runner::RunRounds(const Job& job, Stream stream) {
     at = next;
   }
   for (uint32_t i = 0; i < entry.pipes; ++i) {
-    Pipe& pipe = pipes_[i];
+    Pipe& pipe = in.pipes[i];
     if (!device_.Record(pipe.done, pipe.stream) || !device_.WaitFor(stream, pipe.done)) return kNcclCudaError;
   }
   return kNcclSuccess;
 }
 
 int Runner::IssueGroup(const Job& job, const Operation* begin, const Operation* end) {
-  Pipe& pipe = pipes_[static_cast<size_t>(begin->pipe)];
   if (std::all_of(begin, end, [](const Operation& op) { return op.kind == Operation::kCopy; })) return kNcclSuccess;
-  char* bounce = pipe.bounce;
+  Pipe& pipe = job.in->pipes[static_cast<size_t>(begin->pipe)];
+  char* bounce = Bounce(pipe);
   Gate::Pass pass(gate_);
   if (!pass.open()) return kNcclSystemError;
+  Comm comm = comms_[static_cast<size_t>(begin->pipe)];
   int result = nccl_.group_start();
   for (const Operation* op = begin; op != end && result == kNcclSuccess; ++op) {
     size_t bytes = Bytes(job, *op);
     size_t place = Offset(job, op->begin) * TypeBytes(job.type);
     if (op->kind == Operation::kSend) {
       const char* from = op->from_input ? job.input : job.output;
-      result = nccl_.send(from + place, bytes, kInt8, op->peer, pipe.comm, pipe.stream);
+      result = nccl_.send(from + place, bytes, kInt8, op->peer, comm, pipe.stream);
     } else if (op->kind == Operation::kReceive) {
-      result = nccl_.recv(job.output + place, bytes, kInt8, op->peer, pipe.comm, pipe.stream);
+      result = nccl_.recv(job.output + place, bytes, kInt8, op->peer, comm, pipe.stream);
     } else if (op->kind == Operation::kReceiveReduce) {
-      result = nccl_.recv(bounce, bytes, kInt8, op->peer, pipe.comm, pipe.stream);
+      result = nccl_.recv(bounce, bytes, kInt8, op->peer, comm, pipe.stream);
       bounce += Aligned(bytes);
     }
   }
@@ -210,11 +249,11 @@ int Runner::IssueGroup(const Job& job, const Operation* begin, const Operation* 
 
 // Several values for one range come one after another, in the order of the program: each into a launch of its own.
 bool Runner::ReduceGroup(const Job& job, const Operation* begin, const Operation* end) {
-  Pipe& pipe = pipes_[static_cast<size_t>(begin->pipe)];
+  Pipe& pipe = job.in->pipes[static_cast<size_t>(begin->pipe)];
   std::vector<std::vector<Reduction>> passes;
   std::vector<std::pair<const Operation*, size_t>> earlier;
   size_t width = TypeBytes(job.type);
-  char* bounce = pipe.bounce;
+  char* bounce = Bounce(pipe);
   for (const Operation* op = begin; op != end; ++op) {
     if (!IsAfterwards(*op)) continue;
     size_t pass = 0;

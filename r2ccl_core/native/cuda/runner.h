@@ -3,6 +3,9 @@
 // Every rank issues its groups in the order of (round, pipe). So whatever a group does on the host (NCCL connects to a
 // new peer there) waits only for groups that cannot be blocked.
 //
+// A run that is captured into a graph has streams and memory that belong to the graph: launches of it and other runs
+// may be under way at once, and NCCL orders only its own operations among them.
+//
 // If hosts have several GPUs, the vector is first reduced and scattered inside each host; each GPU runs the rounds with
 // its part, together with the GPUs in the same place on other hosts; and the parts are gathered inside the host.
 #ifndef R2CCL_CUDA_RUNNER_H_
@@ -11,8 +14,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "cuda/buffers.h"
 #include "cuda/device.h"
 #include "cuda/gate.h"
 #include "cuda/nccl.h"
@@ -33,7 +38,7 @@ struct Seat {
 class Runner {
  public:
   Runner(const Nccl& nccl, Device& device, Gate& gate, size_t pipes)
-      : nccl_(nccl), device_(device), gate_(gate), pipes_(pipes) {}
+      : nccl_(nccl), device_(device), gate_(gate), comms_(pipes), buffers_(device) {}
   ~Runner();
   Runner(const Runner&) = delete;
   Runner& operator=(const Runner&) = delete;
@@ -42,19 +47,23 @@ class Runner {
   // each host: all ranks must call it. Nothing may be under way on `parent`. An NCCL result.
   int Open(Comm parent, const Seat& seat);
   // An AllReduce of `count` elements on `stream`, as ncclAllReduce does it on `parent`. `count` is at least the entry's
-  // chunks for each GPU of a host.
+  // chunks for each GPU of a host. `graph` is the number of the graph that the stream is captured into, or 0.
   int Run(const Entry& entry, const void* input, void* output, size_t count, Type type, Op op, Comm parent,
-          Stream stream);
+          Stream stream, uint64_t graph);
   // Aborts the communicators, from any thread, when the gate is shut.
   void Abort();
 
  private:
   struct Pipe {
-    std::atomic<Comm> comm = nullptr;
     Stream stream = nullptr;
     Event done = nullptr;
-    char* bounce = nullptr;
-    size_t bounce_bytes = 0;
+    std::shared_ptr<const Buffers::Buffer> bounce;  // none before the first run
+  };
+  // What runs need one after another: those outside of graphs, or those of one graph.
+  struct Workspace {
+    Event begin = nullptr;
+    std::vector<Pipe> pipes;
+    uint64_t graph = 0;
   };
   // Of the run in progress.
   struct Job {
@@ -64,15 +73,19 @@ class Runner {
     size_t count;
     Type type;
     Op op;
+    Workspace* in;
   };
 
-  int Connect(Pipe& pipe);
+  bool Make(Workspace* workspace);
+  Workspace* Find(uint64_t graph);
+  int Connect(size_t pipe);
   int OpenInner(Comm parent);
   int RunRounds(const Job& job, Stream stream);
   int RunHosts(const Job& whole, Comm parent, Stream stream);
-  bool Reserve(const Job& job);
+  bool Reserve(const Job& job, Stream stream);
   int IssueGroup(const Job& job, const Operation* begin, const Operation* end);
   bool ReduceGroup(const Job& job, const Operation* begin, const Operation* end);
+  static char* Bounce(const Pipe& pipe) { return pipe.bounce == nullptr ? nullptr : pipe.bounce->memory; }
   static size_t Offset(const Job& job, int32_t chunk);
   static size_t Bytes(const Job& job, const Operation& op);
   static size_t BounceBytes(const Job& job, const Operation* begin, const Operation* end);
@@ -81,10 +94,12 @@ class Runner {
   Device& device_;
   Gate& gate_;
   Seat seat_;
-  std::vector<Pipe> pipes_;
-  std::atomic<Comm> inner_ = nullptr;  // of the ranks of this host; none where it has one
-  Event begin_ = nullptr;
-  std::vector<void*> outgrown_;  // bounce buffers that an earlier run may still use
+  std::vector<std::atomic<Comm>> comms_;  // by pipe
+  std::atomic<Comm> inner_ = nullptr;     // of the ranks of this host; none where it has one
+  Buffers buffers_;
+  Workspace ungraphed_;
+  std::vector<std::unique_ptr<Workspace>> graphed_;
+  std::vector<std::shared_ptr<const Buffers::Buffer>> outgrown_;  // an earlier run may still use them
 };
 
 }  // namespace r2ccl::cuda

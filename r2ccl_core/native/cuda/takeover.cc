@@ -3,8 +3,12 @@
 
 #include <charconv>
 #include <cstdlib>
+#include <optional>
 #include <string_view>
+#include <thread>
 #include <utility>
+
+#include "base/guard.h"
 
 namespace r2ccl::cuda {
 namespace {
@@ -25,6 +29,27 @@ uint64_t ReadNumber(const char* name, uint64_t least, uint64_t most, uint64_t ot
                       " to " + std::to_string(most) + "; " + std::to_string(otherwise) + " is used instead");
   return otherwise;
 }
+
+// Makes a communicator's device this thread's while it lives, as NCCL's own calls do. Negative: that is not known.
+class CurrentDevice {
+ public:
+  CurrentDevice(Device& device, int wanted) : device_(device) {
+    if (wanted < 0) return;
+    before_ = device.Use(wanted);
+    ok_ = before_ >= 0;
+  }
+  ~CurrentDevice() {
+    if (before_ >= 0) device_.Use(before_);
+  }
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+  bool ok() const { return ok_; }
+
+ private:
+  Device& device_;
+  int before_ = -1;
+  bool ok_ = true;
+};
 
 }  // namespace
 
@@ -53,45 +78,111 @@ Takeover::Takeover(const Nccl& nccl, Device& device, Settings settings, uint64_t
   digest_ = status.ok() ? (table_.digest ^ settings_word * 0x9E3779B97F4A7C15) : 0;
 }
 
-// The same answer on every rank: it depends on what all ranks must call alike, and on variables that all must set
-// alike. A table that one of them cannot read is no reason to stay away here, or the others would wait for this rank.
-bool Takeover::Concerns(size_t count, int type, int op, Stream stream) const {
-  if (settings_.table_path.empty() || nccl_.comm_split == nullptr || nccl_.send == nullptr) return false;
-  static_assert(kAverage == kOps);
-  if (type < 0 || type >= kTypes || op < 0 || op > kAverage) return false;
-  if (op == kAverage && !IsFloating(static_cast<Type>(type))) return false;
-  return count * TypeBytes(static_cast<Type>(type)) >= settings_.min_bytes && !device_.IsCapturing(stream);
+int Takeover::ByNccl(const Call& call) const {
+  return nccl_.all_reduce(call.input, call.output, call.count, call.type, call.op, call.comm, call.stream);
 }
 
-int Takeover::AllReduce(const void* input, void* output, size_t count, int type, int op, Comm comm, Stream stream,
-                        bool grouped) {
-  auto by_nccl = [&] { return nccl_.all_reduce(input, output, count, type, op, comm, stream); };
-  if (grouped || comm == nullptr || !Concerns(count, type, op, stream)) return by_nccl();
+// The same answer on every rank: it depends on what all ranks must call alike, and on variables that all must set
+// alike. A table that one of them cannot read is no reason to stay away here, or the others would wait for this rank.
+bool Takeover::Concerns(const Call& call) const {
+  if (settings_.table_path.empty() || nccl_.comm_split == nullptr || nccl_.send == nullptr) return false;
+  static_assert(kAverage == kOps);
+  if (call.type < 0 || call.type >= kTypes || call.op < 0 || call.op > kAverage) return false;
+  if (call.op == kAverage && !IsFloating(static_cast<Type>(call.type))) return false;
+  return call.count * TypeBytes(static_cast<Type>(call.type)) >= settings_.min_bytes;
+}
+
+int Takeover::AllReduce(const Call& call) {
+  return call.comm == nullptr || !Concerns(call) ? ByNccl(call) : RunOn({call});
+}
+
+// Communicators of one group may be ranks of one job, which wait for each other: each has a thread of its own then, as
+// ranks have elsewhere.
+int Takeover::RunGroup(const std::vector<Call>& calls) {
+  std::map<Comm, std::vector<Call>> by_comm;
+  for (const Call& call : calls) by_comm[call.comm].push_back(call);
+  if (by_comm.size() == 1) return RunOn(calls);
+  std::atomic<int> result = kNcclSuccess;
+  std::vector<std::thread> threads;
+  threads.reserve(by_comm.size());
+  for (const auto& entry : by_comm) {
+    threads.emplace_back([&, its = &entry.second] {
+      int ended = Guard(kNcclSystemError, [&] { return RunOn(*its); });
+      if (ended != kNcclSuccess) result = ended;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return result;
+}
+
+// Calls of one communicator. What is NCCL's is one group, as it was where the program grouped it.
+int Takeover::RunOn(const std::vector<Call>& calls) {
+  Comm comm = calls.front().comm;
   std::shared_ptr<Place> place = Find(comm);
   std::lock_guard lock(place->mutex);
   if (IsAborted(*place)) return kNcclSystemError;
-  if (place->failed) return by_nccl();
+  if (place->device < 0 && nccl_.comm_device != nullptr) nccl_.comm_device(comm, &place->device);
+  CurrentDevice device(device_, place->device);
+  if (!device.ok()) return kNcclCudaError;
+  std::vector<Call> left;
+  for (const Call& call : calls) {
+    if (IsAborted(*place)) return kNcclSystemError;
+    std::optional<uint64_t> graph = device_.GraphOf(call.stream);
+    const Entry* entry = nullptr;
+    if (graph.has_value()) {
+      int result = Decide(*place, call, *graph, &entry);
+      if (result != kNcclSuccess) return result;
+    }
+    if (entry == nullptr) {
+      left.push_back(call);
+    } else if (int result = Run(*place, call, *graph, *entry); result != kNcclSuccess) {
+      return result;
+    }
+  }
+  if (left.size() == 1) return ByNccl(left.front());
+  if (left.empty()) return kNcclSuccess;
+  int result = nccl_.group_start();
+  for (const Call& call : left) result = result == kNcclSuccess ? ByNccl(call) : result;
+  int ended = nccl_.group_end();
+  return result == kNcclSuccess ? ended : result;
+}
+
+// Nothing can be opened inside a capture. The ranks agree once for each graph, and its operations do not count: what
+// was captured runs without us.
+int Takeover::Decide(Place& place, const Call& call, uint64_t graph, const Entry** entry) {
+  if (place.failed || (graph != 0 && place.group == nullptr)) return kNcclSuccess;
   Nics own;
   if (!ask_(&own)) own = {static_cast<int>(table_.nics), static_cast<int>(table_.nics)};
-  if (place->group == nullptr) {
-    int result = Open(*place, comm, stream, own);
-    if (result != kNcclSuccess || place->failed) return place->failed ? by_nccl() : result;
+  if (place.group == nullptr) {
+    int result = Open(place, call.comm, call.stream, own);
+    if (result != kNcclSuccess || place.failed) return result;
   }
-  const Entry* entry = nullptr;
-  uint64_t bytes = count * TypeBytes(static_cast<Type>(type));
-  int result = place->group->Choose(bytes, digest_, own, &entry);
-  if (result != kNcclSuccess) return result;
-  if (entry != nullptr && count / table_.gpus < entry->chunks) entry = nullptr;
-  Tell(*place, entry);
-  if (entry == nullptr) return by_nccl();
-  if (op == kAverage) {  // each rank's share first, as NCCL does it: sums may leave what a type holds
+  Group& group = *place.group;
+  uint64_t bytes = call.count * TypeBytes(static_cast<Type>(call.type));
+  if (graph == 0) {
+    int result = group.Choose(bytes, digest_, own, entry);
+    if (result != kNcclSuccess) return result;
+  } else {
+    int result = place.graph == graph ? kNcclSuccess : group.AgreeNow(digest_, own);
+    if (result != kNcclSuccess) return result;
+    place.graph = graph;
+    *entry = group.Agreed(bytes);
+  }
+  if (*entry != nullptr && call.count / table_.gpus < (*entry)->chunks) *entry = nullptr;
+  Tell(place, *entry);
+  return kNcclSuccess;
+}
+
+int Takeover::Run(Place& place, Call call, uint64_t graph, const Entry& entry) {
+  auto type = static_cast<Type>(call.type);
+  if (call.op == kAverage) {  // each rank's share first, as NCCL does it: sums may leave what a type holds
     int ranks = static_cast<int>(table_.hosts * table_.gpus);
-    if (!device_.Divide(output, input, count, ranks, static_cast<Type>(type), stream)) return kNcclCudaError;
-    input = output;
-    op = static_cast<int>(Op::kSum);
+    if (!device_.Divide(call.output, call.input, call.count, ranks, type, call.stream)) return kNcclCudaError;
+    call.input = call.output;
+    call.op = static_cast<int>(Op::kSum);
   }
-  return place->group->runner().Run(*entry, input, output, count, static_cast<Type>(type), static_cast<Op>(op), comm,
-                                    stream);
+  return place.group->runner().Run(entry, call.input, call.output, call.count, type, static_cast<Op>(call.op),
+                                   call.comm, call.stream, graph);
 }
 
 // A communicator that NCCL does not know is NCCL's to complain of, and nothing is kept of it: its address may be that
@@ -105,6 +196,11 @@ int Takeover::Open(Place& place, Comm comm, Stream stream, const Nics& own) {
   if (!device_.Wait(stream)) return kNcclCudaError;
   auto group = std::make_shared<Group>(nccl_, device_, table_, host_, settings_.every);
   int result = group->Open(comm);
+  if (result == kNcclInProgress) {
+    place.failed = true;
+    say_("a communicator that does not block; NCCL runs every AllReduce of it", true);
+    return kNcclSuccess;
+  }
   if (result != kNcclSuccess) return result;
   // Before this rank meets the others, which may be gone: Abort must be able to end that.
   if (!Show(place, group)) return kNcclSystemError;

@@ -27,15 +27,30 @@ struct Settings {
 };
 Settings ReadSettings();
 
+// What a program passes to ncclAllReduce.
+struct Call {
+  const void* input;
+  void* output;
+  size_t count;
+  int type;
+  int op;
+  Comm comm;
+  Stream stream;
+};
+
 class Takeover {
  public:
   using AskNics = std::function<bool(Nics*)>;
   using Say = std::function<void(const std::string&, bool mistake)>;
   Takeover(const Nccl& nccl, Device& device, Settings settings, uint64_t host, AskNics ask, Say say);
 
-  // As ncclAllReduce. `grouped`: between ncclGroupStart and ncclGroupEnd, where everything is NCCL's.
-  int AllReduce(const void* input, void* output, size_t count, int type, int op, Comm comm, Stream stream,
-                bool grouped);
+  // As ncclAllReduce.
+  int AllReduce(const Call& call);
+  // Whether an AllReduce between ncclGroupStart and ncclGroupEnd must wait until NCCL has ended the group, for
+  // RunGroup.
+  bool Waits(const Call& call) const { return call.comm != nullptr && Concerns(call); }
+  // The AllReduces that waited, each communicator's in their order.
+  int RunGroup(const std::vector<Call>& calls);
   // Before NCCL aborts the communicator. It never waits for an operation that is under way: that ends with an error,
   // and so does whatever begins until what is returned is let go. To be let go as soon as NCCL has aborted: another
   // communicator may have the address from then on. Not before: it frees what was ours on the device, which waits for
@@ -52,11 +67,17 @@ class Takeover {
     std::shared_ptr<Group> group;  // set with the Takeover's mutex held as well
     bool aborted = false;          // under the Takeover's mutex
     bool failed = false;
+    int device = -1;                           // negative: not known
+    uint64_t graph = 0;                        // the last for which all ranks agreed
     std::atomic<const char*> choice = "nccl";  // or the name in an entry of the table
     std::string said;
   };
 
-  bool Concerns(size_t count, int type, int op, Stream stream) const;
+  int ByNccl(const Call& call) const;
+  bool Concerns(const Call& call) const;
+  int RunOn(const std::vector<Call>& calls);
+  int Decide(Place& place, const Call& call, uint64_t graph, const Entry** entry);
+  int Run(Place& place, Call call, uint64_t graph, const Entry& entry);
   int Open(Place& place, Comm comm, Stream stream, const Nics& own);
   bool IsAborted(const Place& place);
   bool Show(Place& place, std::shared_ptr<Group> group);

@@ -199,15 +199,18 @@ int Rank(Comm comm, int* rank) {
   return 0;
 }
 
-const Nccl kHostNccl = {AllReduce, AllGather, ReduceScatter, Send,  Recv,    GroupStart, GroupEnd,
-                        Count,     Rank,      nullptr,       Split, Destroy, Abort};
+const Nccl kHostNccl = {AllReduce, AllGather, ReduceScatter, Send,    Recv,  GroupStart, GroupEnd, Count,
+                        Rank,      nullptr,   Split,         Destroy, Abort, nullptr,    nullptr};
 
 // Streams that have done everything at once.
 class HostDevice final : public Device {
  public:
-  bool Allocate(size_t bytes, void** memory) override { return (*memory = std::malloc(bytes)) != nullptr; }
+  bool Allocate(size_t bytes, void** memory) override {
+    ++allocated;
+    return (*memory = std::malloc(bytes)) != nullptr;
+  }
   void Free(void* memory) override { std::free(memory); }
-  bool AllocateHost(size_t bytes, void** memory) override { return Allocate(bytes, memory); }
+  bool AllocateHost(size_t bytes, void** memory) override { return (*memory = std::malloc(bytes)) != nullptr; }
   void FreeHost(void* memory) override { std::free(memory); }
   bool MakeStream(Stream* stream) override { return (*stream = this) != nullptr; }
   void DropStream(Stream) override {}
@@ -217,7 +220,16 @@ class HostDevice final : public Device {
   bool WaitFor(Stream, Event) override { return true; }
   bool Wait(Event) override { return true; }
   bool Wait(Stream) override { return true; }
-  bool IsCapturing(Stream stream) override { return stream == &capturing; }
+  int Uncaptured(const std::function<int()>& work) override { return work(); }
+  std::optional<uint64_t> GraphOf(Stream stream) override {
+    if (stream == &unknown) return std::nullopt;
+    return stream == &capturing ? graph : streams_of;
+  }
+  bool KeepForGraph(Stream, std::shared_ptr<const void> what) override {
+    kept.push_back(std::move(what));
+    return true;
+  }
+  int Use(int) override { return 0; }
   bool Copy(void* to, const void* from, size_t bytes, Stream) override {
     std::memmove(to, from, bytes);
     return true;
@@ -241,7 +253,12 @@ class HostDevice final : public Device {
     }
     return true;
   }
-  char capturing = 0;
+  char capturing = 0;  // the streams of these addresses are captured into `graph`, and it cannot be told of
+  char unknown = 0;
+  uint64_t graph = 0;
+  uint64_t streams_of = 0;  // the graph that the streams which it has made are still captured into
+  std::vector<std::shared_ptr<const void>> kept;  // by graphs
+  std::atomic<int> allocated = 0;                 // pieces of device memory so far
   uint64_t identity = 0;
   Joint on_one_gpu = Joint::kJoined;
   Joint between_gpus = Joint::kJoined;
@@ -331,7 +348,7 @@ class Scene : public ::testing::Test {
           for (size_t i = 0; i < count; ++i) input[i] = static_cast<int32_t>(i) * (rank + 1) + operation;
           std::vector<int32_t> output(count, -1);
           int32_t* to = in_place ? input.data() : output.data();
-          ASSERT_EQ(takeover.AllReduce(input.data(), to, count, 2, 0, &comm, nullptr, false), 0);
+          ASSERT_EQ(takeover.AllReduce({input.data(), to, count, 2, 0, &comm, nullptr}), 0);
           int32_t sum = wire_.ranks * (wire_.ranks + 1) / 2;
           for (size_t i = 0; i < count; ++i) {
             ASSERT_EQ(to[i], static_cast<int32_t>(i) * sum + wire_.ranks * operation) << "element " << i;
@@ -454,19 +471,165 @@ TEST_F(Scene, ATableThatCannotBeReadIsNotUsed) {
   EXPECT_EQ(Run(3, 64, AllLeft)[0], (Names{"nccl", "nccl", "nccl"}));
 }
 
-TEST_F(Scene, GroupedAndCapturedOperationsAreNccls) {
+TEST_F(Scene, WhatWeCannotRunIsNccls) {
   Use(StarTable({4, 4, 4}, 3), 1);
   HostDevice device;
+  device.graph = 7;
   HostComm comm{1, 0};
   Takeover takeover(
       kHostNccl, device, {path_, 0, 1, {}}, 0, [](Nics*) { return false; }, [](const std::string&, bool) {});
   int32_t value = 5;
   for (int i = 0; i < 3; ++i) {
-    EXPECT_EQ(takeover.AllReduce(&value, &value, 1, 2, 0, &comm, nullptr, true), 0);
-    EXPECT_EQ(takeover.AllReduce(&value, &value, 1, 2, 0, &comm, &device.capturing, false), 0);
-    EXPECT_EQ(takeover.AllReduce(&value, &value, 1, 2, 4, &comm, nullptr, false), 0);  // an average
+    EXPECT_EQ(takeover.AllReduce({&value, &value, 1, 2, 0, &comm, &device.capturing}), 0);  // nothing is open yet
+    EXPECT_EQ(takeover.AllReduce({&value, &value, 1, 2, 0, &comm, &device.unknown}), 0);
+    EXPECT_EQ(takeover.AllReduce({&value, &value, 1, 2, 4, &comm, nullptr}), 0);  // an average of integers
   }
   EXPECT_EQ(comm.splits, 0);
+  EXPECT_EQ(wire_.by_nccl, 9);
+}
+
+// Does `work` on a thread for each of three ranks, each a host with a device and a Takeover of its own.
+class Graphs : public Scene {
+ protected:
+  struct Host {
+    int rank;
+    HostDevice device;
+    HostComm comm;
+    std::unique_ptr<Takeover> takeover;
+    Nics nics = {4, 4};
+    std::vector<std::string> said;
+
+    // Of ones; the algorithm that ran.
+    std::string AllReduce(Stream stream) {
+      std::vector<int32_t> data(300, rank + 1);
+      EXPECT_EQ(takeover->AllReduce({data.data(), data.data(), data.size(), 2, 0, &comm, stream}), 0);
+      EXPECT_EQ(data, std::vector<int32_t>(300, 6));
+      return takeover->Choice(&comm);
+    }
+    std::string Captured(uint64_t number) {
+      device.graph = number;
+      std::string choice = AllReduce(&device.capturing);
+      device.graph = 0;
+      return choice;
+    }
+  };
+
+  void OnHosts(const std::function<void(Host&)>& work, const Nccl& nccl = kHostNccl) {
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < 3; ++rank) {
+      threads.emplace_back([&, rank] {
+        Host host;
+        host.rank = rank;
+        host.comm = {1, rank};
+        host.takeover = std::make_unique<Takeover>(
+            nccl, host.device, Settings{path_, 0, 4, {}}, static_cast<uint64_t>(rank),
+            [&](Nics* nics) { return *nics = host.nics, true; },
+            [&](const std::string& text, bool) { host.said.push_back(text); });
+        work(host);
+        host.takeover->Forget(&host.comm);
+      });
+    }
+    for (auto& thread : threads) thread.join();
+  }
+};
+
+// Every four operations the ranks would learn of a loss; a graph is for long, so they agree when one is captured.
+TEST_F(Graphs, EachGraphHasWhatIsBestWhenItIsCaptured) {
+  Use(StarTable({4, 3, 4}, 5), 3);
+  OnHosts([](Host& host) {
+    EXPECT_EQ(host.AllReduce(nullptr), "nccl");
+    EXPECT_EQ(host.Captured(1), "nccl");
+    host.nics.left = host.rank == 1 ? 3 : 4;
+    EXPECT_EQ(host.Captured(1), "nccl");  // one graph, one answer
+    EXPECT_EQ(host.AllReduce(nullptr), "nccl");
+    EXPECT_EQ(host.Captured(2), "star");
+    EXPECT_EQ(host.Captured(2), "star");
+    host.nics.left = 4;
+    EXPECT_EQ(host.Captured(3), "nccl");
+  });
+}
+
+// A graph may be launched at any time as long as it is there, so nothing else may use its memory.
+TEST_F(Graphs, AGraphsMemoryIsItsOwnUntilItIsGone) {
+  Use(StarTable({4, 4, 4}, 5), 3);
+  OnHosts([](Host& host) {
+    host.AllReduce(nullptr);
+    auto captured = [&](uint64_t number) {
+      EXPECT_EQ(host.Captured(number), "star");
+      return host.device.allocated.load();
+    };
+    int first = captured(1);
+    EXPECT_EQ(host.device.kept.empty(), host.rank != 0);  // only rank 0 receives what it adds
+    EXPECT_EQ(captured(1), first);
+    int second = captured(2);
+    EXPECT_EQ(second > first, host.rank == 0);
+    host.device.kept.clear();
+    EXPECT_EQ(captured(3), second);
+    host.device.streams_of = 3;  // it is still being captured while the next ones are
+    EXPECT_EQ(captured(4), second);
+    EXPECT_EQ(captured(5) > second, host.rank == 0);
+  });
+}
+
+TEST_F(Graphs, OperationsOfAGroupRunWhenItHasEnded) {
+  Use(StarTable({4, 4, 4}, 5), 3);
+  OnHosts([](Host& host) {
+    for (const char* choice : {"nccl", "nccl", "star", "star"}) {  // agreed on after four operations
+      std::vector<int32_t> one(300, host.rank);
+      std::vector<int32_t> other(700, 10 * host.rank);
+      std::vector<Call> calls = {{one.data(), one.data(), 300, 2, 0, &host.comm, nullptr},
+                                 {other.data(), other.data(), 700, 2, 0, &host.comm, nullptr}};
+      EXPECT_TRUE(host.takeover->Waits(calls[0]));
+      EXPECT_EQ(host.takeover->RunGroup(calls), 0);
+      EXPECT_EQ(one, std::vector<int32_t>(300, 3));
+      EXPECT_EQ(other, std::vector<int32_t>(700, 30));
+      EXPECT_EQ(host.takeover->Choice(&host.comm), std::string(choice));
+    }
+    std::vector<int32_t> none(1);
+    EXPECT_FALSE(host.takeover->Waits({none.data(), none.data(), 1, 2, 0, nullptr, nullptr}));
+    EXPECT_FALSE(host.takeover->Waits({none.data(), none.data(), 1, 2, 4, &host.comm, nullptr}));
+  });
+}
+
+// One thread that drives all ranks of a job, as a process with several GPUs does.
+TEST_F(Scene, AGroupMayHaveAllRanksOfAJob) {
+  Use(StarTable({4, 4, 4}, 5), 3);
+  HostDevice device;
+  std::unique_ptr<Takeover> takeover = Whole(device, 0);
+  std::vector<HostComm> comms = {{1, 0}, {1, 1}, {1, 2}};
+  for (int i = 0; i < 3; ++i) {
+    std::vector<std::vector<int32_t>> data(3, std::vector<int32_t>(64, 1));
+    std::vector<Call> calls;
+    for (size_t rank = 0; rank < 3; ++rank) {
+      calls.push_back({data[rank].data(), data[rank].data(), 64, 2, 0, &comms[rank], nullptr});
+    }
+    EXPECT_EQ(takeover->RunGroup(calls), 0);
+    for (const auto& one : data) EXPECT_EQ(one, std::vector<int32_t>(64, 3));
+  }
+}
+
+int SplitInProgress(Comm parent, int color, int key, Comm* made, void* config) {
+  int result = Split(parent, color, key, made, config);
+  return result == 0 ? kNcclInProgress : result;
+}
+
+int NoError(Comm, int* state) {
+  *state = kNcclSuccess;
+  return 0;
+}
+
+TEST_F(Graphs, ACommunicatorThatDoesNotBlockIsLeftToNccl) {
+  Use(StarTable({4, 4, 4}, 5), 3);
+  Nccl nccl = kHostNccl;
+  nccl.comm_split = SplitInProgress;
+  nccl.comm_async_error = NoError;
+  OnHosts(
+      [](Host& host) {
+        for (int i = 0; i < 3; ++i) EXPECT_EQ(host.AllReduce(nullptr), "nccl");
+        EXPECT_EQ(host.comm.splits, 1);
+        EXPECT_EQ(host.said, (Names{"a communicator that does not block; NCCL runs every AllReduce of it"}));
+      },
+      nccl);
 }
 
 // Rank 2 stops calling at some operation, as if its host had died; the others' operations end when they are aborted.
@@ -488,7 +651,7 @@ TEST_F(Scene, AbortEndsOperationsOfAnotherThread) {
         std::vector<int32_t> data(64, 1);
         for (int i = 0; results[rank] == 0 && (rank != 2 || i < lasts); ++i) {
           if (rank == 0 && i == lasts) reached = 1;
-          results[rank] = takeover->AllReduce(data.data(), data.data(), 64, 2, 0, &comms[rank], nullptr, false);
+          results[rank] = takeover->AllReduce({data.data(), data.data(), 64, 2, 0, &comms[rank], nullptr});
         }
       });
     }
@@ -520,7 +683,7 @@ TEST_F(Scene, AbortWhileAllWork) {
       threads.emplace_back([&, rank, takeover = takeovers.back().get()] {
         std::vector<int32_t> ones(64, 1);
         std::vector<int32_t> sums(64);
-        while (takeover->AllReduce(ones.data(), sums.data(), 64, 2, 0, &comms[rank], nullptr, false) == 0) {
+        while (takeover->AllReduce({ones.data(), sums.data(), 64, 2, 0, &comms[rank], nullptr}) == 0) {
           EXPECT_EQ(sums, std::vector<int32_t>(64, 3));
           ++operations;
         }
@@ -550,7 +713,7 @@ TEST_F(Scene, TheNextCommunicatorAtTheAddressKeepsItsPlace) {
       threads.emplace_back([&, rank] {
         std::vector<int32_t> data(64, 1);
         for (int32_t sum : {3, 9}) {
-          ASSERT_EQ(takeovers[rank]->AllReduce(data.data(), data.data(), 64, 2, 0, &comms[rank], nullptr, false), 0);
+          ASSERT_EQ(takeovers[rank]->AllReduce({data.data(), data.data(), 64, 2, 0, &comms[rank], nullptr}), 0);
           ASSERT_EQ(data, std::vector<int32_t>(64, sum));
         }
         EXPECT_STREQ(takeovers[rank]->Choice(&comms[rank]), last);
@@ -560,7 +723,7 @@ TEST_F(Scene, TheNextCommunicatorAtTheAddressKeepsItsPlace) {
   };
   std::shared_ptr<void> until_aborted = takeovers[0]->Abort(&comms[0]);
   int32_t value = 1;
-  EXPECT_NE(takeovers[0]->AllReduce(&value, &value, 1, 2, 0, &comms[0], nullptr, false), 0);
+  EXPECT_NE(takeovers[0]->AllReduce({&value, &value, 1, 2, 0, &comms[0], nullptr}), 0);
   takeovers[0]->Forget(&comms[0]);
   reduce_twice("star");
   until_aborted.reset();
@@ -581,11 +744,11 @@ TEST_F(Scene, NothingIsKeptOfACommunicatorThatNcclDoesNotKnow) {
       nccl, device, {path_, 0, 1, {}}, 0, [&](Nics* nics) { return ++asked, *nics = {4, 4}, true; },
       [](const std::string&, bool) {});
   int32_t value = 5;
-  EXPECT_EQ(takeover.AllReduce(&value, &value, 1, 2, 0, &comm, nullptr, false), 0);  // as NCCL's own says
+  EXPECT_EQ(takeover.AllReduce({&value, &value, 1, 2, 0, &comm, nullptr}), 0);  // as NCCL's own says
   nccl.comm_count = Count;
   wire_.ranks = 2;
   wire_.aborted.insert(1);  // its split fails, so it was tried
-  EXPECT_EQ(takeover.AllReduce(&value, &value, 1, 2, 0, &comm, nullptr, false), 5);
+  EXPECT_EQ(takeover.AllReduce({&value, &value, 1, 2, 0, &comm, nullptr}), 5);
 }
 
 TEST(Settings, WhatCannotBeReadIsToldAndTheDefaultHolds) {

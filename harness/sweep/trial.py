@@ -250,8 +250,10 @@ def _await_ready(run: _Run) -> None:
         late = [f"{rank_numbers(rank, gpus)} ({run.testbed.hosts[rank].name})" for rank in missing]
         which = f"rank{'s' * (gpus > 1)} {', '.join(late)}"
         over = log.all_ended()
-        late_by = f"{which} not ready after {limit_s:g} s (sweep.limits.ready)"
-        run.hang = f"{which} ended before it was ready" if over else late_by
+        if over:
+            run.hang = f"{which} ended before it was ready"
+        else:
+            _give_up(run, f"{which} not ready after {limit_s:g} s", "sweep.limits.ready")
     run.deadline_s = time.monotonic() + run.testbed.experiment.sweep.limits.trial_s
 
 
@@ -418,16 +420,25 @@ def _watch(run: _Run) -> None:
 
 
 def _wait(run: _Run, condition: Callable[[], bool]) -> None:
-    """Waits for `condition`. Sets `run.hang` if ranks fall silent, and `run.cut_off` if they run too long."""
+    """Waits for `condition`. Gives up if ranks fall silent, and sets `run.cut_off` if they run too long."""
     experiment, log = run.testbed.experiment, run.log
     silence_s, trial_s = experiment.silence_s, experiment.sweep.limits.trial_s
     while not log.wait_for(condition, min(silence_s - log.idle_s(), run.deadline_s - time.monotonic())):
         if log.idle_s() >= silence_s:
-            run.hang = f"hang: no rank said anything for {silence_s:g} s (sweep.limits.iteration)"
+            _give_up(run, f"no rank said anything for {silence_s:g} s", "sweep.limits.iteration")
             return
         if time.monotonic() >= run.deadline_s:
             run.cut_off = f"not over after {trial_s:g} s, though ranks went on: raise sweep.limits.trial"
             return
+
+
+def _give_up(run: _Run, silence: str, key: str) -> None:
+    """Ends the trial because a limit was reached: a hang of the system if something is broken. Before that, healthy
+    ranks may simply need longer, so the trial proves nothing."""
+    if any(breakage.effect_ns is not None for breakage in run.breakages):
+        run.hang = f"hang: {silence} ({key})"
+    else:
+        run.cut_off = f"{silence}, though nothing was broken yet: raise {key} if healthy ranks may take that long"
 
 
 def _observe_and_heal(run: _Run) -> None:

@@ -221,17 +221,17 @@ def test_a_trial_has_every_iteration_with_nccl_tests_own_times(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("fault", "status", "words"),
+    ("fault", "exit_code", "status", "words"),
     [
-        ("wrong", "wrong", "10 wrong elements"),
-        ("lost", "failed", "Test NCCL failure common.cu:621 'lost'"),
-        ("mute", "failed", "hang: no rank said anything"),
-        ("old", "failed", "has no -N"),
+        ("wrong", ExitCode.WRONG, "wrong", "10 wrong elements"),
+        ("lost", ExitCode.WRONG, "failed", "Test NCCL failure common.cu:621 'lost'"),
+        ("mute", ExitCode.INCONCLUSIVE, "inconclusive", "though nothing was broken yet: raise sweep.limits.iteration"),
+        ("old", ExitCode.WRONG, "failed", "has no -N"),
     ],
 )
-def test_what_goes_wrong_is_said(tmp_path: Path, fault: str, status: str, words: str) -> None:
+def test_what_goes_wrong_is_said(tmp_path: Path, fault: str, exit_code: ExitCode, status: str, words: str) -> None:
     code, record = sweep(tmp_path, fault)
-    assert (code, record.status) == (ExitCode.WRONG, status)
+    assert (code, record.status) == (exit_code, status)
     assert words in record.reason
 
 

@@ -3,6 +3,8 @@
 import errno
 import os
 import shutil
+import signal
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -220,15 +222,37 @@ def test_a_program_that_cannot_run_is_a_failed_trial(tmp_path: Path) -> None:
     assert "ended early with exit status 1" in record.reason
 
 
-def test_a_hang_becomes_a_failed_trial_with_a_reason(tmp_path: Path) -> None:
+def test_ranks_that_are_silent_before_anything_is_broken_prove_nothing(tmp_path: Path) -> None:
     quiet = tmp_path / "quiet"
     quiet.write_text("#!/bin/sh\nexec sleep 60\n")
     quiet.chmod(0o755)
-    limits = {"limits": {"ready": "200 ms", "iteration": "200 ms"}}
+    limits = {"retries": 0, "limits": {"ready": "200 ms", "iteration": "200 ms"}}
     testbed = HostTestbed(tmp_path / "runs", only="system=a", cluster={"python": str(quiet)}, sweep=limits)
-    assert testbed.sweep(Recording()) is ExitCode.WRONG
+    assert testbed.sweep(Recording()) is ExitCode.INCONCLUSIVE
     (record,) = testbed.records()
-    assert record.reason == "rank 0 (host0), 1 (host1) not ready after 0.2 s (sweep.limits.ready) (before the fault)"
+    silence = "rank 0 (host0), 1 (host1) not ready after 0.2 s, though nothing was broken yet"
+    assert record.reason == f"{silence}: raise sweep.limits.ready if healthy ranks may take that long"
+
+
+def test_silence_is_a_hang_once_something_is_broken(tmp_path: Path) -> None:
+    pids, python = tmp_path / "pids", tmp_path / "python"
+    python.write_text(f'#!/bin/sh\necho $$ >>{pids}\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    limits = {"retries": 0, "limits": {"ready": "10 s", "iteration": "1 s"}}
+    tables = {"cluster": {"python": str(python)}, "workload": {"iterations": 100}, "sweep": limits}
+    testbed = HostTestbed(tmp_path / "runs", only="system=a", **tables)
+
+    class Stopping(SilentProgress):
+        """Stops the ranks once the fault has taken effect."""
+
+        def told(self, event: str, fields: Mapping[str, Any]) -> None:
+            if event == "fault":
+                for pid in pids.read_text().split():
+                    os.kill(int(pid), signal.SIGSTOP)
+
+    assert testbed.sweep(Stopping()) is ExitCode.WRONG
+    (record,) = testbed.records()
+    assert record.reason.startswith("hang: no rank said anything for 1 s (sweep.limits.iteration)")
 
 
 def test_a_trial_that_its_limit_ended_is_told_with_the_key_and_blames_nobody(tmp_path: Path) -> None:

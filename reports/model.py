@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from r2ccl_core.errors import R2cclError
 from r2ccl_core.planning.algorithms import by_alias
 from r2ccl_core.planning.bound import bound_s, fault_free_ring_s
-from r2ccl_core.planning.selection import Settings, read_settings
+from r2ccl_core.planning.selection import SchedulePolicy, read_policy
 from r2ccl_core.schedules.algorithm import Algorithm
 from reports.setting import Setting
 from reports.trial import Trial
@@ -26,13 +26,13 @@ def balance(lost_share: float) -> float:
 
 def of_system(trial: Trial, setting: Setting, env: Mapping[str, str]) -> float | None:
     """The model's T/T0 for the trial's system with one NIC of one host lost; None without a model."""
-    settings = _settings(trial, env)
+    policy = _policy(trial, env)
     hosts, nics = setting.hosts or 0, setting.nics or 0
-    if nics < 2 or settings is None:
+    if nics < 2 or policy is None:
         return None
-    own = by_alias().get(settings.algo)
-    if own is not None and own.slowdown and hosts >= 3 and _runs(own, trial, settings):
-        return own.slowdown(hosts * setting.gpus, 1 / nics, settings.pipeline)  # its rings pass through all ranks
+    own = by_alias().get(policy.algo)
+    if own is not None and own.slowdown and hosts >= 3 and _runs(own, trial, policy):
+        return own.slowdown(hosts * setting.gpus, 1 / nics, policy.pipeline)  # its rings pass through all ranks
     rings = own is not None and (own.name == "ring" or own.slowdown)
     return of_mode(2 if trial.mode == 3 else trial.mode, nics) if rings else None
 
@@ -46,22 +46,22 @@ def of_mode(mode: int, nics: int) -> float | None:
 
 def pipeline(trial: Trial, env: Mapping[str, str]) -> int | None:
     """K, if after a loss the trial's system runs a schedule whose published model depends on it."""
-    settings = _settings(trial, env)
-    own = by_alias().get(settings.algo) if settings else None
-    if settings is None or own is None or own.slowdown is None or not _runs(own, trial, settings):
+    policy = _policy(trial, env)
+    own = by_alias().get(policy.algo) if policy else None
+    if policy is None or own is None or own.slowdown is None or not _runs(own, trial, policy):
         return None
-    return settings.pipeline
+    return policy.pipeline
 
 
-def _runs(own: Algorithm, trial: Trial, settings: Settings) -> bool:
+def _runs(own: Algorithm, trial: Trial, policy: SchedulePolicy) -> bool:
     """Whether the trial's collective uses the schedule that its system requests."""
-    small = own.keeps_small_on_ring and trial.size_bytes < settings.min_bytes
+    small = own.keeps_small_on_ring and trial.size_bytes < policy.min_bytes
     return trial.collective == "all_reduce" and not small
 
 
-def _settings(trial: Trial, env: Mapping[str, str]) -> Settings | None:
+def _policy(trial: Trial, env: Mapping[str, str]) -> SchedulePolicy | None:
     try:
-        return read_settings(trial.mode, env)
+        return read_policy(trial.mode, env)
     except R2cclError:
         return None
 

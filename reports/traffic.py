@@ -15,7 +15,7 @@ import pandas as pd
 from r2ccl_core.errors import R2cclError
 from r2ccl_core.model.health import Health
 from r2ccl_core.model.schedule import NOBODY, Schedule, chunk_offsets
-from r2ccl_core.planning.selection import Cost, read_settings, selection
+from r2ccl_core.planning.selection import Cost, read_policy, selection
 from reports.after import After
 from reports.setting import Setting, env_of
 from reports.stats import Floats
@@ -169,11 +169,11 @@ def _by_schedule(
 ) -> tuple[int, ...]:
     health = Health.whole([setting.nics or 0] * (setting.hosts or 0), setting.gpus)
     try:
-        settings = read_settings(mode, dict(env))
-        if settings.plans and cost is None:
+        policy = read_policy(mode, dict(env))
+        if policy.plans and cost is None:
             return ()
         health = health if lost is None else health.with_lost(lost, [0])
-        schedule = selection(settings)("all_reduce", size_bytes, health, cost or Cost())
+        schedule = selection(policy)("all_reduce", size_bytes, health, cost or Cost())
         return received_bytes(schedule, size_bytes, setting.gpus)
     except R2cclError:
         return ()

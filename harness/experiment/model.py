@@ -190,10 +190,10 @@ def _system_mistakes(experiment: Experiment) -> Iterator[Mistake]:
 
 
 def _core_mistakes(key: str, system: SystemModel) -> Iterator[Mistake]:
-    """Mistakes that every rank would refuse at its start, or not notice: variables, schedule settings, a second
+    """Mistakes that every rank would refuse at its start, or not notice: variables, the schedule policy, a second
     mode."""
     from r2ccl_core.host.variables import refused
-    from r2ccl_core.planning.selection import read_settings
+    from r2ccl_core.planning.selection import read_policy
 
     if "R2CC_MODE" in system.env:
         yield Mistake(f"{key}.R2CC_MODE", system.env["R2CC_MODE"], "give mode instead, which the report knows, too")
@@ -204,7 +204,7 @@ def _core_mistakes(key: str, system: SystemModel) -> Iterator[Mistake]:
     for name, remedy in refused(system.env):
         yield Mistake(f"{key}.{name}", system.env[name], remedy)
     try:
-        read_settings(system.mode, system.env)
+        read_policy(system.mode, system.env)
     except UsageError as error:
         yield Mistake(key, None, str(error))
 

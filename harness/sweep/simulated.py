@@ -34,7 +34,7 @@ from r2ccl_core.model.health import Health
 from r2ccl_core.model.schedule import Schedule
 from r2ccl_core.model.topology import Topology
 from r2ccl_core.planning.bound import bound_s
-from r2ccl_core.planning.selection import Cost, Select, Settings, read_settings, selection
+from r2ccl_core.planning.selection import Cost, SchedulePolicy, Select, read_policy, selection
 from r2ccl_core.planning.simulate import simulate
 from reports import trial as stored
 
@@ -62,9 +62,9 @@ def simulated_once(trial: Trial) -> tuple[stored.Trial, float]:
 
 
 @lru_cache(maxsize=32)
-def _selection(settings: Settings) -> Select:
+def _selection(policy: SchedulePolicy) -> Select:
     """Cached from trial to trial, with the schedules that it has made."""
-    return selection(settings)
+    return selection(policy)
 
 
 @dataclass
@@ -179,7 +179,7 @@ class _Play:
         return found if found.usable else health_of(self.network.whole)
 
     def _schedule(self, operation: Operation, health: Health) -> Schedule:
-        select = _selection(read_settings(self.trial.system.mode, self.trial.system.env))
+        select = _selection(read_policy(self.trial.system.mode, self.trial.system.env))
         return select(operation.collective, operation.moved_bytes, health, self.cost, operation.root)
 
     def _seconds(self, operation: Operation, schedule: Schedule, begin_s: float) -> float:

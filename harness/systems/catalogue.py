@@ -12,7 +12,7 @@ from harness.systems.base import NCCL_LOG, PATH, Expectation, Mode, System
 from r2ccl_core.errors import R2cclError
 from r2ccl_core.native import plugin_path
 from r2ccl_core.planning.algorithms import AUTO, for_losses
-from r2ccl_core.planning.selection import read_settings
+from r2ccl_core.planning.selection import read_policy
 
 CORE = ("perf", "simulate", "noop", "torch_r2ccl", "train_r2ccl", "serve_r2ccl")
 NCCL = ("nccl_tests", "torch_nccl", "train_nccl")
@@ -29,7 +29,7 @@ def _scheduled() -> Iterator[System]:
     """A system for every schedule that responds to a loss; mode 3 is R2CC-AllReduce by another name."""
     for alias, algorithm in for_losses().items():
         after = f"Balance and {algorithm.title} after a loss"
-        if alias == read_settings(3, {}).algo:
+        if alias == read_policy(3, {}).algo:
             yield _core(alias, after, 3)
         else:
             yield _core(alias, after, 2, R2CC_ALGO=alias)

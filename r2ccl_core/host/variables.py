@@ -1,6 +1,6 @@
 """Checks the core's environment variables for misspelled names and values out of range, before a rank starts.
 
-`selection.read_settings` checks the variables of schedules. This module knows the names of all variables, and the
+`selection.read_policy` checks the variables of schedules. This module knows the names of all variables, and the
 limits of those that C++ reads.
 """
 

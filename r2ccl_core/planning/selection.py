@@ -59,8 +59,8 @@ _MOST_PIPELINE = 16
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What the environment requests."""
+class SchedulePolicy:
+    """How schedules are to be chosen: what the environment requests, or the program."""
 
     algo: str = "ring"
     slice_bytes: int = 256 * 1024
@@ -82,28 +82,28 @@ class Settings:
         return self.plans or (self.reranks and len(health.nics) > 3 and min(health.nics) > 1)
 
 
-def read_settings(mode: int = 2, environ: Mapping[str, str] = os.environ) -> Settings:
-    """The settings in `environ` and R2CC_MODE; raises a one-line `UsageError` for a wrong value."""
+def read_policy(mode: int = 2, environ: Mapping[str, str] = os.environ) -> SchedulePolicy:
+    """The policy in `environ` and R2CC_MODE; raises a one-line `UsageError` for a wrong value."""
     algo = environ.get("R2CC_ALGO") or ("r2cc" if mode == 3 else "ring")
     words = (*by_alias(), AUTO)
     if algo not in words:
         close = get_close_matches(algo, words, n=1)
         hint = f"did you mean {close[0]}?" if close else f"use one of {', '.join(words)}"
         raise UsageError(f"R2CC_ALGO={algo}: no such algorithm; {hint}")
-    settings = Settings(
+    policy = SchedulePolicy(
         algo,
-        _size(environ, "R2CC_SLICE_BYTES", Settings.slice_bytes),
-        _size(environ, "R2CC_AR_STAGE2_CHUNKS", Settings.pipeline),
-        _size(environ, "R2CC_AR_MIN_BYTES", Settings.min_bytes, least=0),
-        _size(environ, "R2CC_TREE_BYTES", Settings.tree_bytes, least=0),
+        _size(environ, "R2CC_SLICE_BYTES", SchedulePolicy.slice_bytes),
+        _size(environ, "R2CC_AR_STAGE2_CHUNKS", SchedulePolicy.pipeline),
+        _size(environ, "R2CC_AR_MIN_BYTES", SchedulePolicy.min_bytes, least=0),
+        _size(environ, "R2CC_TREE_BYTES", SchedulePolicy.tree_bytes, least=0),
         _count(environ, "R2CC_OPERATIONS"),
         reranks=mode >= LEAST_MODE_RERANKED,
     )
-    if mode == 0 and settings.plans:
+    if mode == 0 and policy.plans:
         raise UsageError(f"R2CC_ALGO={algo} needs a transport that survives a loss; R2CC_MODE is 0 (fail-stop)")
-    if settings.pipeline > _MOST_PIPELINE:
-        raise UsageError(f"R2CC_AR_STAGE2_CHUNKS={settings.pipeline}: give 1 to {_MOST_PIPELINE}")
-    return settings
+    if policy.pipeline > _MOST_PIPELINE:
+        raise UsageError(f"R2CC_AR_STAGE2_CHUNKS={policy.pipeline}: give 1 to {_MOST_PIPELINE}")
+    return policy
 
 
 def ring_slices(nbytes: int, nranks: int, slice_bytes: int) -> int:
@@ -113,15 +113,15 @@ def ring_slices(nbytes: int, nranks: int, slice_bytes: int) -> int:
     return max(1, round(section / slice_bytes), min(2, section // _MIN_SLICE_BYTES))
 
 
-def selection(settings: Settings) -> Select:
-    """The selection for these `settings`."""
+def selection(policy: SchedulePolicy) -> Select:
+    """The selection by this policy."""
     rings = cache(ring.all_reduce)
 
     def plain(nbytes: int, nranks: int) -> Schedule:
-        return rings(nranks, slices=ring_slices(nbytes, nranks, settings.slice_bytes), ahead=AHEAD)
+        return rings(nranks, slices=ring_slices(nbytes, nranks, policy.slice_bytes), ahead=AHEAD)
 
     def asked(nbytes: int, health: Health, shares: Shares) -> OnCpu:
-        return OnCpu(nbytes, shares, health.gpus, settings.pipeline, plain, _pairs(health))
+        return OnCpu(nbytes, shares, health.gpus, policy.pipeline, plain, _pairs(health))
 
     @lru_cache(maxsize=256)
     def reranked(nbytes: int, health: Health) -> Schedule:
@@ -131,7 +131,7 @@ def selection(settings: Settings) -> Select:
 
     @lru_cache(maxsize=256)
     def planned(nbytes: int, health: Health, cost: Cost) -> Schedule:
-        candidate = _candidate(settings, nbytes, health, cost)
+        candidate = _candidate(policy, nbytes, health, cost)
         if candidate is None:
             return reranked(nbytes, health)
         algorithm, parameters = ALGORITHMS[candidate.name], candidate.parameters
@@ -147,7 +147,7 @@ def selection(settings: Settings) -> Select:
     @lru_cache(maxsize=256)
     def moved(collective: str, nbytes: int, health: Health, root: int) -> Schedule:
         nranks = health.nranks
-        slices = _slices(collective, nbytes, nranks, settings.slice_bytes)
+        slices = _slices(collective, nbytes, nranks, policy.slice_bytes)
         ranks = rerank.rank_order(_order(health), nranks)
         return relabelled(_only(collective, nranks, ranks.index(root), slices), ranks)
 
@@ -159,7 +159,7 @@ def selection(settings: Settings) -> Select:
         return small if pairs is None or all(a == b or pairs[a][b] > 0 for a, b in hosts) else None
 
     only, trees = cache(_only), cache(tree.all_reduce)
-    own = by_alias().get(settings.algo)
+    own = by_alias().get(policy.algo)
     takes_ring = own is None or own.follows_health or own is ring.ALGORITHM
 
     @lru_cache(maxsize=256)
@@ -174,18 +174,18 @@ def selection(settings: Settings) -> Select:
     def choose(collective: str, nbytes: int, health: Health, cost: Cost, root: int) -> Schedule:
         nranks = health.nranks
         if collective != "all_reduce":
-            if collective in _ORDERED and not health.is_whole and settings.follows(health) and _is_moved(health):
+            if collective in _ORDERED and not health.is_whole and policy.follows(health) and _is_moved(health):
                 return moved(collective, nbytes, health, root)
-            return only(collective, nranks, root, _slices(collective, nbytes, nranks, settings.slice_bytes))
-        if takes_ring and nranks > 1 and nbytes <= settings.tree_bytes and (small := of_small(health)) is not None:
+            return only(collective, nranks, root, _slices(collective, nbytes, nranks, policy.slice_bytes))
+        if takes_ring and nranks > 1 and nbytes <= policy.tree_bytes and (small := of_small(health)) is not None:
             return small
-        if settings.algo == ring.ALGORITHM.alias or nranks == 1:
-            follows = not health.is_whole and settings.follows(health)
+        if policy.algo == ring.ALGORITHM.alias or nranks == 1:
+            follows = not health.is_whole and policy.follows(health)
             return reranked(nbytes, health) if follows else plain(nbytes, nranks)
         if own is not None and not own.follows_health and own.on_cpu is not None:
             return own.on_cpu(asked(nbytes, health, health.shares), {})
         waits = health.is_whole and own is not None
-        stays = own is not None and own.keeps_small_on_ring and nbytes < settings.min_bytes
+        stays = own is not None and own.keeps_small_on_ring and nbytes < policy.min_bytes
         if len(health.nics) < 2 or waits:
             return plain(nbytes, nranks)
         if stays:
@@ -232,13 +232,13 @@ def _slices(collective: str, nbytes: int, nranks: int, slice_bytes: int) -> int:
     return ring_slices(nbytes, blocks, slice_bytes)
 
 
-def _candidate(settings: Settings, nbytes: int, health: Health, cost: Cost) -> Candidate | None:
+def _candidate(policy: SchedulePolicy, nbytes: int, health: Health, cost: Cost) -> Candidate | None:
     """The planner's choice, or its form of the algorithm asked for; None where that has none for this health."""
     topology = health.topology(cost.nic_bytes_s)
-    result = plan(topology, "all_reduce", nbytes, cost.alpha_s, operations=settings.operations)
-    if settings.algo == AUTO:
+    result = plan(topology, "all_reduce", nbytes, cost.alpha_s, operations=policy.operations)
+    if policy.algo == AUTO:
         return result.chosen
-    return next((one for one in result.candidates if one.name == by_alias()[settings.algo].name), None)
+    return next((one for one in result.candidates if one.name == by_alias()[policy.algo].name), None)
 
 
 def _count(environ: Mapping[str, str], name: str) -> int | None:

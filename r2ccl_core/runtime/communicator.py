@@ -40,7 +40,7 @@ from r2ccl_core.host.nics import Nic, checked_nics, find_nics
 from r2ccl_core.model.health import Health
 from r2ccl_core.model.schedule import Schedule
 from r2ccl_core.planning import calibration
-from r2ccl_core.planning.selection import Cost, Settings, read_settings, selection
+from r2ccl_core.planning.selection import Cost, SchedulePolicy, read_policy, selection
 from r2ccl_core.runtime import arguments, buffers
 from r2ccl_core.runtime.connections import Connections
 from r2ccl_core.runtime.nets import Nets
@@ -110,14 +110,14 @@ class Communicator:
         nics: Sequence[Nic] | None = None,
         mode: int | None = None,
         options: Mapping[str, str | int] | None = None,
-        settings: Settings | None = None,
+        policy: SchedulePolicy | None = None,
         timeout_s: float = 30.0,
         on_nic: OnNic | None = None,
     ) -> None:
         """Joins the group whose rank 0 listens at `root`; returns when all ranks have joined.
 
         `mode` (default: R2CC_MODE, else 2) is 0 fail-stop, 1 hot repair onto one back-up NIC, 2 Balance, 3 Balance and
-        R2CC-AllReduce after a loss. `options` set the transport's R2CC_* parameters by name. `settings` select the
+        R2CC-AllReduce after a loss. `options` set the transport's R2CC_* parameters by name. `policy` selects the
         schedules (default: from the environment; the same on every rank). `on_nic` is called, on a separate thread,
         when a NIC of this rank is lost and when it is back; both are also logged. Raises `UsageError` for bad
         arguments, and `TransportError` if ranks are missing after `timeout_s` or were refused.
@@ -128,9 +128,9 @@ class Communicator:
         if "R2CC_MODE" in self._options:
             raise UsageError("options: R2CC_MODE: give mode= instead, which the schedules know, too")
         arguments.function("on_nic", on_nic)
-        if settings is not None and not isinstance(settings, Settings):
-            raise UsageError(f"settings={settings!r}: give r2ccl_core.planning.selection.Settings, or leave it out")
-        self._settings = settings or read_settings(self._mode)
+        if policy is not None and not isinstance(policy, SchedulePolicy):
+            raise UsageError(f"policy={policy!r}: give r2ccl_core.planning.selection.SchedulePolicy, or leave it out")
+        self._policy = policy or read_policy(self._mode)
         self._closed = self._inherited = False
         self._release: weakref.finalize[..., Any] | None = None
         self._stop_following: weakref.finalize[..., Any] | None = None
@@ -169,12 +169,12 @@ class Communicator:
             raise
         watch.begin()
         connections = Connections(self._nets, self._bootstrap)
-        self._programs = Programs(rank, self._nets, connections, selection(self._settings))
+        self._programs = Programs(rank, self._nets, connections, selection(self._policy))
         self._connections, self._health = connections, health
         self._peers, self._nics = Peers(self._nets, self._bootstrap), chosen
         self._calibrated = False
         self._scratch = np.empty(0, np.uint8)
-        if self._settings.follows(health) and size > 1:
+        if self._policy.follows(health) and size > 1:
             # It must not keep this object alive.
             self._switching = Switching(self._nets, self._bootstrap, self._programs, health, notes)
             self._switching.begin()
@@ -348,7 +348,7 @@ class Communicator:
         options = {**self._options, "R2CC_STATUS_DIR": ""}
         return Communicator(
             ranks.index(self.rank), len(ranks), parts[ranks[0]][2], nics=self._nics, mode=self._mode, options=options,
-            settings=self._settings, timeout_s=timeout_s,
+            policy=self._policy, timeout_s=timeout_s,
         )  # fmt: skip
 
     def schedule(self, collective: str, nbytes: int, root: int = 0) -> Schedule:
@@ -399,7 +399,7 @@ class Communicator:
         """
         if self._inherited:
             self._check_open("stats")
-        stats = {"rank": self.rank, **self._nets.stats(), "mode": self._mode, "algo": self._settings.algo}
+        stats = {"rank": self.rank, **self._nets.stats(), "mode": self._mode, "algo": self._policy.algo}
         stats["group_ways"] = dict(self._bootstrap.routes())
         if self._switching is not None:
             stats["cost"] = self._programs.cost._asdict() if self._calibrated else None
@@ -466,11 +466,11 @@ class Communicator:
         """Exchanges which rank is where, and the health in which all begin. Refuses ranks that would choose different
         schedules."""
         mine = Location(this_host(nics), tuple(nics))
-        told = self._bootstrap.exchange(f"R2CC_MODE={self._mode}, {self._settings}\n{mine.encode()}".encode(), "start")
-        settings, locations = zip(*(part.decode().split("\n", 1) for part in told), strict=True)
-        for rank, other in enumerate(settings):
-            if other != settings[0]:
-                raise UsageError(f"the ranks' settings differ: rank 0 has {settings[0]}, rank {rank} has {other}")
+        told = self._bootstrap.exchange(f"R2CC_MODE={self._mode}, {self._policy}\n{mine.encode()}".encode(), "start")
+        policies, locations = zip(*(part.decode().split("\n", 1) for part in told), strict=True)
+        for rank, other in enumerate(policies):
+            if other != policies[0]:
+                raise UsageError(f"the ranks' policies differ: rank 0 has {policies[0]}, rank {rank} has {other}")
         taken = [Location.decode(location) for location in locations]
         layout = Layout.of(taken)
         self._bootstrap.learn(
@@ -575,7 +575,7 @@ class Communicator:
         self, collective: str, source: np.ndarray, result: np.ndarray, op: str = "sum", root: int = 0
     ) -> np.ndarray:
         """Runs the selected schedule from `source` into `result`, which have equal sizes."""
-        if self._switching is not None and self._settings.plans and not self._calibrated:
+        if self._switching is not None and self._policy.plans and not self._calibrated:
             with self._together():
                 self._calibrate()
         self._enter(collective, source, op, root)
@@ -620,7 +620,7 @@ class Communicator:
 
     def _calibrate(self) -> None:
         """Measures the cost of messages and bytes, by all ranks over their rings."""
-        rings = selection(Settings(tree_bytes=0))
+        rings = selection(SchedulePolicy(tree_bytes=0))
 
         def run(data: np.ndarray) -> np.ndarray:
             return self.run(rings("all_reduce", data.nbytes, self._health, Cost()), data, data)

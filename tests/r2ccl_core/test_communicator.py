@@ -441,7 +441,7 @@ NOT_A_NUMBER = "give a whole number; int\\(\\) makes one of text"
         ({"timeout_s": math.inf}, "^timeout_s=inf: give more than 0 seconds, and not for ever"),
         ({"options": [1]}, r"^options=\[1\]: give a table"),
         ({"on_nic": 3}, "^on_nic=3: give a function"),
-        ({"settings": {}}, "^settings={}: give r2ccl_core.planning.selection.Settings"),
+        ({"policy": {}}, "^policy={}: give r2ccl_core.planning.selection.SchedulePolicy"),
     ],
 )
 def test_an_argument_of_the_wrong_kind_is_refused_in_one_line(given: dict[str, Any], told: str) -> None:

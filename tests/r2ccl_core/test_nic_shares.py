@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from r2ccl_core.model.health import Health
 from r2ccl_core.planning.nic_shares import divided, host_loads, nic_rates, with_nic_shares
-from r2ccl_core.planning.selection import Cost, read_settings, selection
+from r2ccl_core.planning.selection import Cost, read_policy, selection
 from r2ccl_core.schedules import ring
 
 NBYTES = 96 << 20
@@ -17,7 +17,7 @@ DIFFERENT = Health((3,) * 4, ((), (1,), (2,), ()))
 def loads_of_nics(health: Health, algo: str) -> np.ndarray:
     """What each NIC sends and receives of the vector, over its rate and over the least that its host's NICs can have:
     ``[direction, host, nic]``."""
-    schedule = selection(read_settings(2, {"R2CC_ALGO": algo}))("all_reduce", NBYTES, health, Cost())
+    schedule = selection(read_policy(2, {"R2CC_ALGO": algo}))("all_reduce", NBYTES, health, Cost())
     rates = nic_rates(health.topology(1.0))
     loads = np.zeros((2, *rates.shape))
     whole = np.zeros((2, len(rates)))
@@ -40,14 +40,14 @@ def test_no_nic_has_more_to_do_than_the_busiest_host_asks_for(algo: str, gpus: i
 
 
 def test_hosts_that_share_all_rails_leave_the_only_common_one_to_those_that_share_no_other() -> None:
-    schedule = selection(read_settings(2, {"R2CC_ALGO": "forest"}))("all_reduce", NBYTES, DIFFERENT, Cost())
+    schedule = selection(read_policy(2, {"R2CC_ALGO": "forest"}))("all_reduce", NBYTES, DIFFERENT, Cost())
     assert schedule.nic_shares[0, 3] == pytest.approx((0, 0.5, 0.5), abs=0.02)
     assert schedule.nic_shares[0, 1] == pytest.approx((0.5, 0, 0.5), abs=0.02)
 
 
 def test_the_ranks_of_two_hosts_have_the_shares_of_the_hosts() -> None:
     health = Health(DIFFERENT.nics, DIFFERENT.lost, 2)
-    shares = selection(read_settings(3, {}))("all_reduce", NBYTES, health, Cost()).nic_shares
+    shares = selection(read_policy(3, {}))("all_reduce", NBYTES, health, Cost()).nic_shares
     hosts = {(a // 2, b // 2) for a, b in shares}
     assert len(shares) == 4 * len(hosts)
     for a, b in hosts:
@@ -56,12 +56,12 @@ def test_the_ranks_of_two_hosts_have_the_shares_of_the_hosts() -> None:
 
 @pytest.mark.parametrize("lost", [((), (), (), ()), ((), (1,), (), ()), ((), (1,), (1,), ())])
 def test_nothing_is_planned_where_hosts_share_what_they_have(lost: tuple[tuple[int, ...], ...]) -> None:
-    select = selection(read_settings(2, {"R2CC_ALGO": "auto"}))
+    select = selection(read_policy(2, {"R2CC_ALGO": "auto"}))
     assert not select("all_reduce", NBYTES, Health((3,) * 4, lost), Cost()).nic_shares
 
 
 def test_nothing_is_planned_where_an_even_division_is_as_good() -> None:
-    select = selection(read_settings(2, {}))
+    select = selection(read_policy(2, {}))
     for collective in ("all_reduce", "all_gather", "broadcast"):
         assert not select(collective, NBYTES, DIFFERENT, Cost()).nic_shares
     apart = Health((2,) * 2, ((0,), (1,)))
@@ -69,7 +69,7 @@ def test_nothing_is_planned_where_an_even_division_is_as_good() -> None:
 
 
 def test_hosts_that_share_no_nic_have_no_shares() -> None:
-    pairs, loads = host_loads(selection(read_settings(3, {}))("all_reduce", NBYTES, DIFFERENT, Cost()), 1)
+    pairs, loads = host_loads(selection(read_policy(3, {}))("all_reduce", NBYTES, DIFFERENT, Cost()), 1)
     rates = np.vstack([nic_rates(DIFFERENT.topology(1.0)), [[1, 0, 0], [0, 1, 0]]])
     parts = divided(np.vstack([pairs, [[4, 5]]]), np.append(loads, 0.1), rates)
     assert parts is not None

@@ -8,7 +8,7 @@ from r2ccl_core.model.health import RETURN_S, Health, OwnNics
 from r2ccl_core.model.schedule import SLOTS, Schedule
 from r2ccl_core.planning.algorithms import AUTO, by_alias
 from r2ccl_core.planning.bound import bound_s
-from r2ccl_core.planning.selection import Cost, read_settings, selection
+from r2ccl_core.planning.selection import Cost, read_policy, selection
 from r2ccl_core.planning.simulate import simulate
 from r2ccl_core.planning.verify import verify
 
@@ -21,7 +21,7 @@ DIFFERENT = Health.whole((3, 3, 3, 3)).with_lost(1, (1,)).with_lost(2, (2,))
 
 
 def chosen(environ: dict[str, str], nbytes: int, health: Health, mode: int = 2) -> Schedule:
-    return selection(read_settings(mode, environ))("all_reduce", nbytes, health, Cost())
+    return selection(read_policy(mode, environ))("all_reduce", nbytes, health, Cost())
 
 
 @pytest.mark.parametrize(
@@ -49,13 +49,13 @@ def test_a_little_is_worth_a_switch_where_operations_pay_it_back() -> None:
     health, cost = Health.whole((20,) * 40).with_lost(0, (0,)), Cost(5e-6, 50e9)
 
     def name(environ: dict[str, str]) -> str:
-        return selection(read_settings(2, {"R2CC_ALGO": "auto"} | environ))("all_reduce", 16 << 30, health, cost).name
+        return selection(read_policy(2, {"R2CC_ALGO": "auto"} | environ))("all_reduce", 16 << 30, health, cost).name
 
     assert name({}) == "ring"
     assert name({"R2CC_OPERATIONS": "10"}) == "ring"
     assert name({"R2CC_OPERATIONS": "10000"}) == "forest"
     with pytest.raises(UsageError, match="R2CC_OPERATIONS=many: give a whole number, such as 1000"):
-        read_settings(2, {"R2CC_OPERATIONS": "many"})
+        read_policy(2, {"R2CC_OPERATIONS": "many"})
 
 
 @pytest.mark.parametrize("algo", [word for word in ALGOS if word != "tree"])
@@ -84,11 +84,11 @@ def test_mode_3_is_r2cc_all_reduce_with_the_users_parameters() -> None:
     assert chosen({}, 1 << 20, LOST, mode=3).name == "ring"
     assert chosen({"R2CC_AR_MIN_BYTES": "1MiB"}, 1 << 20, LOST, mode=3).name == "r2cc_all_reduce"
     assert chosen({"R2CC_ALGO": "forest"}, LARGE, LOST, mode=3).name == "forest"
-    assert read_settings(3, {"R2CC_AR_STAGE2_CHUNKS": "16"}).pipeline == 16
+    assert read_policy(3, {"R2CC_AR_STAGE2_CHUNKS": "16"}).pipeline == 16
 
 
 def test_the_same_question_has_the_same_answer() -> None:
-    select = selection(read_settings(2, {"R2CC_ALGO": "forest"}))
+    select = selection(read_policy(2, {"R2CC_ALGO": "forest"}))
     assert select("all_reduce", LARGE, LOST, Cost()) is select("all_reduce", LARGE, LOST, Cost())
 
 
@@ -112,17 +112,17 @@ def test_slices_can_be_set() -> None:
 )
 def test_a_wrong_value_is_one_line(environ: dict[str, str], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        read_settings(2, environ)
+        read_policy(2, environ)
 
 
 def test_fail_stop_follows_no_loss() -> None:
     with pytest.raises(UsageError, match="fail-stop"):
-        read_settings(0, {"R2CC_ALGO": "forest"})
+        read_policy(0, {"R2CC_ALGO": "forest"})
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES[1:])
 def test_the_other_collectives_have_one_schedule_whatever_is_lost(collective: str) -> None:
-    select = selection(read_settings(2, {"R2CC_ALGO": "auto"}))
+    select = selection(read_policy(2, {"R2CC_ALGO": "auto"}))
     schedule = select(collective, LARGE, WHOLE, Cost(), 2)
     assert select(collective, LARGE, LOST, Cost(), 2) is schedule
     assert schedule.collective == collective and schedule.root == (2 if collective in ("broadcast", "reduce") else 0)
@@ -135,7 +135,7 @@ def test_the_other_collectives_have_one_schedule_whatever_is_lost(collective: st
 @pytest.mark.parametrize("algo", [word for word in ALGOS if word != "tree"])
 def test_with_two_ranks_per_host_all_run_and_follow_a_loss(algo: str) -> None:
     whole = Health.whole((3, 3, 3), gpus=2)
-    select = selection(read_settings(2, {"R2CC_ALGO": algo}))
+    select = selection(read_policy(2, {"R2CC_ALGO": algo}))
     for health in (whole, whole.with_lost(1, [1])):
         schedule = select("all_reduce", LARGE, health, Cost())
         assert schedule.nranks == 6
@@ -148,7 +148,7 @@ def test_with_two_ranks_per_host_all_run_and_follow_a_loss(algo: str) -> None:
 
 @pytest.mark.parametrize("algo", ALGOS)
 def test_on_one_host_there_is_nothing_to_plan(algo: str) -> None:
-    schedule = selection(read_settings(2, {"R2CC_ALGO": algo}))("all_reduce", LARGE, Health.whole([2], gpus=2), Cost())
+    schedule = selection(read_policy(2, {"R2CC_ALGO": algo}))("all_reduce", LARGE, Health.whole([2], gpus=2), Cost())
     assert schedule.nranks == 2 and schedule.name == ("tree" if algo == "tree" else "ring")
 
 
@@ -183,7 +183,7 @@ def test_hosts_that_lost_different_rails_are_kept_apart(mode: int, algo: str, gp
 
 
 def test_a_ring_is_reranked_only_where_that_helps_and_from_mode_two_on() -> None:
-    select = selection(read_settings(2, {}))
+    select = selection(read_policy(2, {}))
     whole = Health.whole(DIFFERENT.nics)
 
     def ring(health: Health) -> Schedule:
@@ -193,8 +193,8 @@ def test_a_ring_is_reranked_only_where_that_helps_and_from_mode_two_on() -> None
     assert ring(DIFFERENT) is ring(DIFFERENT) is not ring(whole)
     assert (1, 2) in pairs_of(chosen({}, LARGE, DIFFERENT, mode=1), 1)
     for health, follows in ((whole, True), (Health.whole((3, 3, 3)), False), (Health.whole((1,) * 4), False)):
-        assert read_settings(2, {}).follows(health) is follows
-        assert not read_settings(1, {}).follows(health)
+        assert read_policy(2, {}).follows(health) is follows
+        assert not read_policy(1, {}).follows(health)
 
 
 @pytest.mark.parametrize("hosts", [3, 4])
@@ -216,7 +216,7 @@ def test_rings_and_chains_of_other_collectives_go_around_hosts_that_share_few_ra
     collective: str, algo: str, gpus: int
 ) -> None:
     health = Health(DIFFERENT.nics, DIFFERENT.lost, gpus)
-    select = selection(read_settings(2, {"R2CC_ALGO": algo}))
+    select = selection(read_policy(2, {"R2CC_ALGO": algo}))
     for root in range(health.nranks) if collective in ("broadcast", "reduce") else (0,):
         schedule = select(collective, LARGE, health, Cost(), root)
         verify(schedule, slots=SLOTS)
@@ -229,7 +229,7 @@ def test_rings_and_chains_of_other_collectives_go_around_hosts_that_share_few_ra
 
 @pytest.mark.parametrize("collective", ["sendrecv", "alltoall"])
 def test_messages_between_given_ranks_stay_as_they_are(collective: str) -> None:
-    select = selection(read_settings(2, {}))
+    select = selection(read_policy(2, {}))
     schedule = select(collective, LARGE, DIFFERENT, Cost())
     verify(schedule, slots=SLOTS)
     assert (1, 2) in pairs_of(schedule, 1)
@@ -238,6 +238,6 @@ def test_messages_between_given_ranks_stay_as_they_are(collective: str) -> None:
 def test_auto_is_near_the_bound_where_rails_are_apart() -> None:
     rate, nbytes = 125e6, 96 << 20
     topology = DIFFERENT.topology(rate)
-    select = selection(read_settings(2, {"R2CC_ALGO": AUTO}))
+    select = selection(read_policy(2, {"R2CC_ALGO": AUTO}))
     seconds = simulate(select("all_reduce", nbytes, DIFFERENT, Cost(150e-6, rate)), topology, nbytes).seconds
     assert seconds < 1.08 * bound_s("all_reduce", topology.rates_bytes_s, nbytes)

@@ -14,7 +14,7 @@ import pytest
 from r2ccl_core.control.rendezvous import free_root
 from r2ccl_core.errors import PeerLostError, UsageError
 from r2ccl_core.model.schedule import Schedule
-from r2ccl_core.planning.selection import Settings, read_settings
+from r2ccl_core.planning.selection import SchedulePolicy, read_policy
 from r2ccl_core.planning.simulate import simulate
 from r2ccl_core.runtime.communicator import Communicator
 from r2ccl_core.runtime.connections import Wiring
@@ -43,8 +43,8 @@ class Seen:
 class Group:
     """Three ranks as threads, each with three NICs."""
 
-    def __init__(self, settings: list[Settings]) -> None:
-        size = len(settings)
+    def __init__(self, policies: list[SchedulePolicy]) -> None:
+        size = len(policies)
         root = free_root()
         self._pool = ThreadPoolExecutor(size)
         made = [
@@ -54,9 +54,9 @@ class Group:
                 size,
                 root,
                 nics=[("lo", f"127.{1 + rank}.0.{1 + nic}") for nic in range(3)],
-                settings=own,
+                policy=own,
             )
-            for rank, own in enumerate(settings)
+            for rank, own in enumerate(policies)
         ]
         self.comms = [future.result(timeout=120) for future in made]
         self.seen = []
@@ -93,7 +93,7 @@ class Group:
 
 @pytest.fixture(params=["forest", "auto", "r2cc", "optcc", "leaf_ring", "owner_skewed"])
 def group(request: pytest.FixtureRequest) -> Iterator[Group]:
-    made = Group([Settings(algo=request.param, min_bytes=0)] * 3)
+    made = Group([SchedulePolicy(algo=request.param, min_bytes=0)] * 3)
     yield made
     made.close()
 
@@ -115,7 +115,7 @@ def test_a_loss_switches_all_ranks_and_a_repair_switches_back(group: Group) -> N
 
 
 def test_a_ring_goes_round_hosts_that_lost_different_rails_by_those_that_have_them() -> None:
-    group = Group([read_settings(2, {})] * 4)
+    group = Group([read_policy(2, {})] * 4)
     try:
         group.until("ring")
         group.seen[1].lost, group.seen[2].lost = {1}, {2}
@@ -128,7 +128,7 @@ def test_a_ring_goes_round_hosts_that_lost_different_rails_by_those_that_have_th
 
 
 def test_nics_carry_what_the_schedule_plans_for_hosts_that_lost_different_rails() -> None:
-    group = Group([read_settings(2, {"R2CC_ALGO": "forest"})] * 4)
+    group = Group([read_policy(2, {"R2CC_ALGO": "forest"})] * 4)
 
     def sent() -> np.ndarray:
         return np.array([[nic["tx_bytes"] for nic in comm.stats()["nics"]] for comm in group.comms])
@@ -272,4 +272,4 @@ def test_a_rank_that_dies_while_others_are_held_ends_in_one_error(group: Group) 
 
 def test_ranks_that_ask_for_different_schedules_are_refused() -> None:
     with pytest.raises(UsageError, match=r"rank 0 has .*forest.*rank 2 has .*optcc"):
-        Group([Settings(algo="forest"), Settings(algo="forest"), Settings(algo="optcc")])
+        Group([SchedulePolicy(algo="forest"), SchedulePolicy(algo="forest"), SchedulePolicy(algo="optcc")])

@@ -9,7 +9,7 @@ import r2ccl_core
 from r2ccl_core import native
 from r2ccl_core.errors import UsageError
 from r2ccl_core.host.variables import OF_THE_PRELOADED, PLACE, refused, warn_of_unknown
-from r2ccl_core.planning.selection import read_settings
+from r2ccl_core.planning.selection import read_policy
 
 ROOT = Path(r2ccl_core.__file__).parent
 
@@ -56,7 +56,7 @@ def test_what_is_not_ours_needs_no_core_and_is_not_looked_at(monkeypatch: pytest
 def test_names_are_told_by_the_nearest_one() -> None:
     [(name, answer)] = refused({"R2CC_SLICE_BYTE": "1"})
     assert (name, answer) == ("R2CC_SLICE_BYTE", "no such variable; did you mean R2CC_SLICE_BYTES?")
-    assert read_settings(2, {"R2CC_SLICE_BYTE": "1"}).slice_bytes == 256 * 1024  # a rank would not have seen it
+    assert read_policy(2, {"R2CC_SLICE_BYTE": "1"}).slice_bytes == 256 * 1024  # a rank would not have seen it
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ bool Agrees(const std::vector<Word>& words, const Table& table, std::string* why
     if (word.digest == 0) {
       *why = "a rank has no table of rounds that it can read";
     } else if (word.digest != words[0].digest) {
-      *why = "ranks have different tables of rounds or settings";
+      *why = "ranks have different tables of rounds or variables";
     } else if (word.nics != table.nics) {
       *why = "a rank has " + std::to_string(word.nics) + " NICs, the table is for " + std::to_string(table.nics);
     } else if (word.joint == Joint::kApart) {

@@ -22,7 +22,7 @@
 
 namespace r2ccl::cuda {
 
-// What a rank tells the others. All of one group must have the same `digest` (the same table and settings), as many
+// What a rank tells the others. All of one group must have the same `digest` (the same table and variables), as many
 // hosts, GPUs and NICs as the table says, and reach the others on their host; else the group leaves everything to NCCL.
 struct Word {
   uint64_t digest = 0;

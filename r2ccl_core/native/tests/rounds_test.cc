@@ -460,7 +460,7 @@ TEST(Agreement, RanksThatHaveDifferentTablesOrNoneUseNone) {
   EXPECT_TRUE(Agrees(words, table, &why)) << why;
   words[2].digest = 8;
   EXPECT_FALSE(Agrees(words, table, &why));
-  EXPECT_EQ(why, "ranks have different tables of rounds or settings");
+  EXPECT_EQ(why, "ranks have different tables of rounds or variables");
   for (Word& word : words) word.digest = 0;
   EXPECT_FALSE(Agrees(words, table, &why));
   EXPECT_EQ(why, "a rank has no table of rounds that it can read");

@@ -181,7 +181,8 @@ def scope_note(lines: Sequence[Line]) -> str:
     sizes = ", ".join(dict.fromkeys(sized(line.size_bytes) for line in cells if line.size_bytes))
     counts = sorted({line.conclusive for line in cells if line.conclusive}) or [0]
     repeats = plural(counts[-1], "trial") if len(counts) == 1 else f"{counts[0]} to {plural(counts[-1], 'trial')}"
-    medians = f"edians over {repeats} of each system and fault"
+    what = f"medians over {repeats}" if counts[-1] != 1 else "one trial"
     if not sizes:
-        return f"M{medians}."
-    return f"At {sizes} unless another size is named, m{medians}; every size is in the table of all numbers."
+        return f"{what.capitalize()} of each system and fault."
+    at = f"At {sizes} unless another size is named, {what} of each system and fault"
+    return f"{at}; every size is in the table of all numbers."

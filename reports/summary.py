@@ -51,7 +51,7 @@ def scope(frame: pd.DataFrame, setting: Setting) -> str:
     if frame.empty:
         return "No trial."
     collectives = (frame["workload"] == "collective").all()
-    what = ", ".join(map(str, frame["collective" if collectives else "operation"].unique()))
+    what = _what([str(name) for name in frame["collective" if collectives else "operation"].unique()])
     hosts = "virtual machines" if setting.virtual else "hosts"
     where = f"{setting.hosts} {hosts}" if setting.hosts else hosts
     if setting.nics:
@@ -64,6 +64,12 @@ def scope(frame: pd.DataFrame, setting: Setting) -> str:
     how = _with_faults(faulted, len(frame), "a collective" if collectives else "a step")
     soft = " Their RDMA is Soft-RoCE (rxe): nothing here is the speed of RDMA hardware." if setting.soft_rdma else ""
     return f"{len(frame)} trial{'s' * (len(frame) != 1)} of {what} over {where}{sizes}, {how}.{soft}"
+
+
+def _what(operations: Sequence[str]) -> str:
+    """Every operation; of those that differ in their parentheses only, what they share."""
+    shared = list(dict.fromkeys(operation.split(" (")[0] for operation in operations))
+    return ", ".join(operations if len(shared) == len(operations) else [*shared, f"in {len(operations)} forms"])
 
 
 def _with_faults(faulted: int, trials: int, operation: str) -> str:

@@ -20,21 +20,28 @@ def training_sentences(frame: pd.DataFrame) -> list[str]:
         return []
     known = references(trained)
     several = trained["setup"].nunique() > 1
-    told = list(_repeatable(known))
+    told = list(_repeatable(known, several))
     for (setup, system, scenario), part in known[known["faulted"]].groupby(["setup", "system", "scenario"], sort=False):
-        told.append(f"{system} under {scenario}{f' ({setup})' if several else ''}: {_outcome(part)}.")
+        told.append(f"{system} under {scenario}{_place(part, str(setup)) if several else ''}: {_outcome(part)}.")
     return told
 
 
-def _repeatable(known: pd.DataFrame) -> Iterator[str]:
+def _place(part: pd.DataFrame, setup: str) -> str:
+    """Where on the axes the trials are, in parentheses; without axes, what ran."""
+    points = part.iloc[0]["points"]
+    return f" ({', '.join(f'{axis} {value}' for axis, value in points.items()) or setup})"
+
+
+def _repeatable(known: pd.DataFrame, several: bool) -> Iterator[str]:
     """Whether healthy runs of a system agree with each other, without which no other run could be compared."""
     healthy = known[(known["scenario"] == "healthy") & known["weights"].notna()]
-    for (_, system), part in healthy.groupby(["setup", "system"], sort=False):
+    for (setup, system), part in healthy.groupby(["setup", "system"], sort=False):
         if len(part) < 2:
             continue
         same = part["weights"].nunique() == 1 and part["losses"].nunique() == 1
         word = "are bit for bit the same in" if same else "DIFFER between"
-        yield f"Without a failure, losses and weights of {system} {word} its {len(part)} trials."
+        where = _place(part, str(setup)) if several else ""
+        yield f"Without a failure, losses and weights of {system}{where} {word} its {len(part)} trials."
 
 
 def _outcome(part: pd.DataFrame) -> str:
@@ -76,7 +83,8 @@ def _time(part: pd.DataFrame) -> str:
     if lost.isna().all():
         return "time lost not known"
     # Less than the scatter of the steps; it can be negative.
-    return f"{number(stats.median(lost) / 1e3)} s lost (worst {number(float(lost.max()) / 1e3)} s)"
+    worst = f" (worst {number(float(lost.max()) / 1e3)} s)" if len(lost.dropna()) > 1 else ""
+    return f"{number(stats.median(lost) / 1e3)} s lost{worst}"
 
 
 def _speed(part: pd.DataFrame) -> str:

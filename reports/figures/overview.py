@@ -68,8 +68,11 @@ def _rows(ax: Axes, rows: Sequence[Line]) -> None:
 
 
 def names(rows: Sequence[Line]) -> list[str]:
-    """The parts that distinguish the rows: system, fault and axes, each only if there are several."""
-    parts = [(line.system, line.operation, line.scenario, *line.points.values()) for line in rows]
+    """The parts that distinguish the rows: system, fault and axes, each only if there are several; and what runs, which
+    is long, only if these do not tell the rows apart."""
+    short = [(line.system, line.scenario, *line.points.values()) for line in rows]
+    long = [(line.system, line.operation, line.scenario, *line.points.values()) for line in rows]
+    parts = short if len(set(short)) == len(rows) else long
     told = [i for i in range(max(map(len, parts), default=0)) if len({part[i : i + 1] for part in parts}) > 1] or [0]
     return [plain(", ".join(dict.fromkeys(part[i] for i in told if i < len(part))), 44) for part in parts]
 

@@ -9,11 +9,14 @@ import pytest
 from synthetic_run import stored_run
 
 from reports.bounds import held
+from reports.figures import overview as figure
+from reports.headline import headline
 from reports.load import load_folders
 from reports.measures import trial_frame
 from reports.metrics import METRICS
 from reports.report import write_report
-from reports.summary import sentences
+from reports.setting import setting_of
+from reports.summary import scope, sentences
 from reports.trial import SCHEMA, Trial
 
 LOSSES = [5.5, 5.25, 5.125, 5.0, 4.75, 4.5]
@@ -77,6 +80,25 @@ def test_the_same_bits_are_said_to_be_so(tmp_path: Path) -> None:
     assert frame.loc["dies", "during_tokens_s"] == pytest.approx(1000 / 0.15)
     assert "tokens per second: 10000 before, 6667 in the step that was hit" in text
     assert "element" not in text
+
+
+def test_layouts_are_told_apart_by_their_axis_not_by_a_long_description(tmp_path: Path) -> None:
+    trials = []
+    for layout in ("tp2", "pp2"):
+        of_it: dict[str, Any] = {
+            "axes": {"layout": layout},
+            "operation": f"training of a GPT with 10 M parameters (8 layers of 320, {layout}, 8 x 256 bytes)",
+        }
+        for scenario in ("healthy_before", "healthy_after", "dies"):
+            trials.append(trial(scenario, LOSSES, trial_id=f"balance-{scenario}-layout={layout}-r0", **of_it))
+    folders = load_folders([stored_run(tmp_path, "training", *trials)])
+    frame = trial_frame(folders)
+    rows = figure.shown(headline(frame))
+    assert sorted(figure.names(rows)) == ["pp2", "tp2"]
+    text = " ".join(sentences(frame, [scope(frame, setting_of(folders[0].run))]))
+    assert "6 trials of training of a GPT with 10 M parameters, in 2 forms over" in text
+    assert "weights of balance (layout tp2) are bit for bit the same in its 2 trials" in text
+    assert "balance under dies (layout pp2): struck" in text
 
 
 def test_one_bit_of_one_loss_is_seen(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@
         ├── ClusterError            a cluster cannot be made, checked or taken down
         │   └── UnhealthyError      a check before a trial failed (a NIC is down, counters unreadable)
         ├── SweepError              a sweep cannot go on
-        └── LogError                what another program wrote cannot be understood
+        ├── LogError                what another program wrote cannot be understood
+        └── RdmaPortError           a NIC has no RDMA port that could be measured
 
 A trial that fails is no exception: it is a row with a status. Anything that is not in this tree is a bug,
 keeps its traceback and ends the command with `ExitCode.CRASHED`.
@@ -134,6 +135,10 @@ class SweepError(HarnessError):
 
 class LogError(HarnessError):
     """What another program wrote cannot be understood."""
+
+
+class RdmaPortError(HarnessError):
+    """A NIC has no RDMA port that could be measured."""
 
 
 def _shown(value: object) -> str:

@@ -43,7 +43,10 @@ if [ "$1" = test ]; then
     need libmpich-dev sh -c 'ls /usr/include/*/mpich/mpi.h'
 fi
 case " $* " in
-*" vms "* | *=vms* | *kernels.toml* | *restarts.toml* | *verbs.toml*) need qemu-system-x86 command -v qemu-system-x86_64 ;; # only where it is asked for
+*" vms "* | *=vms* | *kernels.toml* | *restarts.toml* | *verbs.toml* | *verbs_bandwidth.toml*) need qemu-system-x86 command -v qemu-system-x86_64 ;; # only where it is asked for
+esac
+case " $* " in
+*" vms "* | *verbs_bandwidth.toml*) need perftest command -v ib_write_bw ;;
 esac
 case " $* " in
 *" vms "*) need mmdebstrap command -v mmdebstrap ;;

@@ -46,6 +46,10 @@ class Line:
     model: float | None
     source: str
     """``simulated`` if no byte was moved."""
+    transport: str
+    """R2CC_TRANSPORT of the system; empty: not set."""
+    rdma_type: str
+    """The type of the RDMA devices (``rxe``, ``mlx5``) that perftest measured; empty: it is no system of perftest's."""
     estimates: Mapping[str, Estimate]
     """Median and interval over repeats, by metric."""
     worst: Mapping[str, float]
@@ -116,6 +120,8 @@ def _line(part: pd.DataFrame) -> Line:
         checked=int(part["checked"].sum()),
         model=None if pd.isna(first["model"]) else float(first["model"]),
         source=str(first["source"]),
+        transport=str(first["transport"]),
+        rdma_type="+".join(sorted({kind for kind in part["rdma_type"] if kind})),
         estimates={name: stats.estimate(part[name]) for name in METRICS},
         worst={name: metric.together(part[name], "worst") for name, metric in METRICS.items()},
         told={name: metric.together(part[name]) for name, metric in METRICS.items()},

@@ -96,6 +96,8 @@ def _about(view: View, run: str, several: bool) -> dict[str, Any]:
         "source": trial.source,
         "mode": trial.mode,
         "algo": env.get("R2CC_ALGO", ""),
+        "transport": env.get("R2CC_TRANSPORT", ""),
+        "rdma_type": _rdma_type(trial),
         "alike": str((run, trial.mode, sorted(env.items()))),
         "size_bytes": trial.size_bytes,
         "repeat": trial.repeat,
@@ -113,6 +115,13 @@ def _about(view: View, run: str, several: bool) -> dict[str, Any]:
         "loses_nic": modelled,
         "floor": model.floor(trial.collective, setting) if modelled else None,
     }
+
+
+def _rdma_type(trial: Trial) -> str:
+    """The type of the RDMA devices that perftest's ranks report."""
+    cores = (core for core in trial.core.values() if isinstance(core, dict))
+    ports = (port for core in cores for port in core.get("rdma_ports", ()))
+    return "+".join(sorted({str(port["type"]) for port in ports}))
 
 
 def case_of(trial: Trial) -> str:

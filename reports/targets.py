@@ -14,6 +14,10 @@ HEALTHY_SHARE = 0.90
 """Share of the sum of the NICs' rates; TCP at MTU 1500 can carry 95.6 %."""
 MODEL_MARGIN = {1: 1.10, 2: 1.55 / 1.5}
 """By mode: how far T/T0 may lie above its model. Balance: 1.55 where the model gives 1.5."""
+WRITE_BW_SHARE = 0.98
+"""Share of the bandwidth of perftest's ib_write_bw on the same rails."""
+SOFT_RDMA = ("rxe", "siw")
+"""Types of RDMA devices without hardware, whose speed says nothing: their share is told and not judged."""
 HIT_COST_MS = 100.0
 ERROR_S = 5.0
 
@@ -28,15 +32,19 @@ class Target:
     met: bool | None
     """None: not measured, or not completely."""
     detail: str = ""
+    judged: bool = True
+    """Whether the measurement says anything about the target; if not, `met` is None."""
 
 
 def targets(lines: Sequence[Line]) -> list[Target]:
     """Every target that applies to the table of a run (`reports.headline`). Targets are for measurements: simulated
     lines have none."""
-    lines = [line for line in lines if line.source == "measured"]
+    measured = [line for line in lines if line.source == "measured"]
+    lines = [line for line in measured if not line.rdma_type]  # perftest is the limit, not what is held against it
     # If a run has only one setup or scenario, it is not named.
     healthy = healthy_shares(lines)
     found = [_healthy(setup if len(healthy) > 1 else "", lines, setup, shares) for setup, shares in healthy.items()]
+    found += _of_write_bw(measured)
     top = at_largest(lines)
     if len({line.case for line in lines if line.loses_nic}) <= 1:
         top = [replace(line, case="") for line in top]
@@ -56,6 +64,34 @@ def _healthy(named: str, lines: Sequence[Line], setup: str, shares: Mapping[str,
         lowest >= HEALTHY_SHARE,
         f"lowest system; {told}{_of(named)}",
     )
+
+
+def _of_write_bw(lines: Sequence[Line]) -> Iterator[Target]:
+    """What our own RDMA carries of what perftest's does, by setup and system, and on what type of device."""
+    top = [line for line in at_largest(lines) if line["before_gbs"].n]
+    several = len({line.scenario for line in top}) > 1
+    for limit in (line for line in top if line.rdma_type):
+        beside = [line for line in top if line.setup == limit.setup and line.scenario == limit.scenario]
+        shares = {
+            line.system: line["before_gbs"].median / limit["before_gbs"].median for line in beside if not line.rdma_type
+        }
+        for line in beside:
+            if line.transport != "verbs":
+                continue
+            share, soft = shares[line.system], limit.rdma_type in SOFT_RDMA
+            others = ", ".join(f"{name} {percent(other)}" for name, other in shares.items() if name != line.system)
+            is_soft = f"{limit.rdma_type} is no hardware, so this is not judged; " if soft else ""
+            yield Target(
+                f"Healthy bus bandwidth of {line.system}{at_size(line.size_bytes)} over ib_write_bw's "
+                f"on {limit.rdma_type} devices",
+                f"at least {percent(WRITE_BW_SHARE)}",
+                f"{100 * share:.1f} %",
+                None if soft else share >= WRITE_BW_SHARE,
+                f"{is_soft}{limit.system} {number(limit['before_gbs'].median)} GB/s"
+                + (f"; {others}" if others else "")
+                + _of(limit.scenario if several else ""),
+                judged=not soft,
+            )
 
 
 def _slowdown(line: Line) -> Target | None:

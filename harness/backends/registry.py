@@ -4,6 +4,7 @@ from harness.backends.base import Backend
 from harness.backends.nccl_tests import NcclTestsBackend
 from harness.backends.noop import NoopBackend
 from harness.backends.perf import PerfBackend
+from harness.backends.perftest import PerftestBackend
 from harness.backends.serving.backend import ServingBackend
 from harness.backends.simulate import SimulateBackend
 from harness.backends.torch import TorchBackend
@@ -15,6 +16,7 @@ BACKENDS: dict[BackendName, Backend] = {
     "simulate": SimulateBackend(),
     "noop": NoopBackend(),
     "nccl_tests": NcclTestsBackend(),
+    "perftest": PerftestBackend(),
     "torch_gloo": TorchBackend("gloo"),
     "torch_nccl": TorchBackend("nccl"),
     "torch_r2ccl": TorchBackend("r2ccl"),

@@ -24,6 +24,7 @@ from harness.experiment.model import Experiment, mistakes
 from harness.experiment.sweep import AxisModel
 from harness.experiment.tables import nearest
 from harness.experiment.trace import read_trace
+from harness.systems.catalogue import CATALOGUE
 from r2ccl_core.errors import UnitError
 from r2ccl_core.units import parse_size
 
@@ -53,7 +54,30 @@ def load(
         _leave_out_other_sizes(document)
     _read_traces(document, path)
     _place_requests(document, path)
+    _leave_out_optional(document, tell)
     return read(document, file)
+
+
+def _leave_out_optional(document: dict[str, Any], tell: Callable[[str], None]) -> None:
+    """Leaves out optional systems that need nccl-tests, of which the experiment names no build."""
+    workload, systems = document.get("workload"), document.get("system")
+    if not isinstance(workload, dict) or not isinstance(systems, list) or workload.get("nccl_tests") is not None:
+        return
+    kept = []
+    for system in systems:
+        if isinstance(system, dict) and system.get("optional") is True and _needs_nccl_tests(system, workload):
+            name = system.get("name", system.get("use"))
+            tell(f"system {name} is left out: workload.nccl_tests names no build of nccl-tests")
+        else:
+            kept.append(system)
+    document["system"] = kept
+
+
+def _needs_nccl_tests(system: Mapping[str, Any], workload: Mapping[str, Any]) -> bool:
+    entry = CATALOGUE.get(str(system.get("use")))
+    fits = entry.backends if entry is not None else ()
+    usual = workload.get("backend") if not fits or workload.get("backend") in fits else fits[0]
+    return bool(system.get("backend", usual) == "nccl_tests")
 
 
 def read(document: Mapping[str, Any], file: str) -> Experiment:

@@ -56,6 +56,9 @@ class SystemModel(Model):
     network: str | None = None
     """The network that NCCL's log must name, such as IB or Socket."""
     expect_on_fault: Expectation = "ok"
+    optional: bool = False
+    """Whether it is left out, with one line, where the experiment names no build of nccl-tests and the system needs
+    one."""
 
     @model_validator(mode="before")
     @classmethod

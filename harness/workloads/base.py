@@ -18,6 +18,7 @@ BackendName = Literal[
     "simulate",
     "noop",
     "nccl_tests",
+    "perftest",
     "torch_gloo",
     "torch_nccl",
     "torch_r2ccl",

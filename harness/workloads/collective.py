@@ -53,12 +53,16 @@ class CollectiveWorkload(Workload):
     launch_args: tuple[str, ...] = ()
     """More words for the launcher, before the program."""
 
+    ib_write_bw: str = "ib_write_bw"
+    """perftest's program, by name or path, the same on every host."""
+
     checkers: ClassVar[Sequence[Checker]] = (elements,)
     backends: ClassVar[Sequence[BackendName]] = (
         "perf",
         "simulate",
         "noop",
         "nccl_tests",
+        "perftest",
         "torch_gloo",
         "torch_nccl",
         "torch_r2ccl",

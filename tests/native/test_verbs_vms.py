@@ -17,8 +17,10 @@ from typing import Any, Self
 
 import guests
 import pytest
+from gpu_stand_in import build_stand_in
 from plugin_build import BUILDS, SOURCE, build_plugin, build_program, must
 
+from harness.backends.perftest_text import parse
 from harness.sweep.testbed import HostTestbed
 
 LIMIT_S = 300
@@ -58,18 +60,22 @@ class Running:
         self.testbed, self.pool = testbed, ThreadPoolExecutor(2)
         number = next(NUMBERS)
         self.folder = f"/tmp/running-{number}"
-        root = f"{testbed.host('host0').address}:{29500 + number}"
+        self.port = 29500 + number
+        root = f"{testbed.host('host0').address}:{self.port}"
         env = {
             **PATIENCE, "R2CC_SIZE": "2", "R2CC_ROOT": root, "R2CC_SOCKET_IFNAME": "=eth0,eth1",
             "R2CC_STATUS_DIR": self.folder, **settings,
         }  # fmt: skip
-        command = f"{sys.executable} {program} {self.folder}/stop {words}"
+        self.program, self.words = program, words
         self.ranks: list[Future[str]] = [
             self.pool.submit(
-                self._rank, rank, command, {**env, "R2CC_RANK": str(rank), **((more or {}) if rank else {})}
+                self._rank, rank, self.command(rank), {**env, "R2CC_RANK": str(rank), **((more or {}) if rank else {})}
             )
             for rank in range(2)
         ]
+
+    def command(self, rank: int) -> str:
+        return f"{sys.executable} {self.program} {self.folder}/stop {self.words}"
 
     def _rank(self, rank: int, command: str, env: Mapping[str, str]) -> str:
         variables = " ".join(f"{name}={value}" for name, value in env.items())
@@ -125,6 +131,14 @@ class Running:
 def collectives(testbed: HostTestbed, transport: str, zero_copy: bool, **settings: str) -> Running:
     """Every collective of the Communicator, again and again."""
     return Running(testbed, EVERY, {"R2CC_TRANSPORT": transport, **(ZERO_COPY if zero_copy else {}), **settings})
+
+
+class GpuMemory(Running):
+    """NCCL's two sides of the plugin, one in each guest, with GPU memory of the stand-in's."""
+
+    def command(self, rank: int) -> str:
+        line = f"--side {rank} {self.testbed.host('host0').address} {self.port}"
+        return f"{self.program} {build_plugin('plain')} {self.words} --until {self.folder}/stop {line}"
 
 
 def packets(testbed: HostTestbed, host: str) -> int:
@@ -261,6 +275,28 @@ def test_the_plugins_tables_keep_their_contract_over_rdma(testbed: HostTestbed, 
     assert resources(testbed, "host0") == held
 
 
+@pytest.mark.parametrize("version", [8, 12])
+def test_gpu_memory_goes_by_rdma_and_outlives_the_loss_of_a_nic(testbed: HostTestbed, version: int) -> None:
+    """The device's address is one that Soft-RoCE can register; the GPU, GDRCopy and their driver are stand-ins."""
+    program, env = build_stand_in()
+    settings = {**env, "STAND_IN_READABLE": "1", "R2CC_TRANSPORT": "verbs"}
+    held = [resources(testbed, host) for host in ("host0", "host1")]
+    with GpuMemory(testbed, program, settings, None, f"{version}") as running:
+        running.under_way("rdma_written_bytes")
+        with guests.struck(testbed, "ib_port_down", "host1", "eth1"):
+            running.until(lambda nics: nics[1]["state"] == "down")
+        running.until(lambda nics: nics[1]["state"] != "down" and nics[1]["rdma_paths"] > 0)
+        running.stop()
+        for said in running.end():
+            print(said)
+            assert "exit 0" in said, said
+            assert "pointers 3" in said, "GPU memory, and no dmabuf of Soft-RoCE"
+            counted = re.search(r"(\d+) rounds, (\d+) flushed by a device", said)
+            assert counted is not None, said
+            assert int(counted[1]) > int(counted[2]) > 0, "small messages come by the processor"
+    assert [resources(testbed, host) for host in ("host0", "host1")] == held
+
+
 REFUSED = {
     "NCCL_IB_HCA=^rxe": "eth0: NCCL_IB_HCA=^rxe leaves out the RDMA device of eth0",
     "NCCL_IB_GID_INDEX=99": "eth0: rxe0 port 1 has no GID of index 99 (NCCL_IB_GID_INDEX)",
@@ -279,3 +315,29 @@ def test_what_is_missing_is_one_line_with_the_remedy(testbed: HostTestbed, befor
     (line,) = said.splitlines()
     assert line.startswith("R2CC_TRANSPORT=verbs: ")
     assert REFUSED[before] in line
+
+
+def test_what_ib_write_bw_prints_is_read_in_either_unit(testbed: HostTestbed) -> None:
+    """The user's program, from one port of a guest to itself. Its MB are 2^20 bytes."""
+    host = testbed.host("host0")
+    run = "ib_write_bw -d rxe0 -x 1 -F -N -s 65536 -n 20"
+    shares = []
+    for unit in ("", "--report_gbits"):
+        line = f"{run} {unit} >/dev/null & until {run} {unit} 127.0.0.1; do sleep 0.2; done; wait"
+        said = host.run(["sh", "-c", line], timeout_s=LIMIT_S).stdout
+        result = parse(said[said.rindex("RDMA_Write BW Test") :])
+        assert (result.message_bytes, result.messages) == (65536, 20)
+        row = said.splitlines()[-2].split()
+        shares.append(result.bytes_s / float(row[3]))
+    assert shares == [1 << 20, 1e9 / 8]
+
+
+def test_a_device_that_is_not_there_is_one_line_of_the_trial(testbed: HostTestbed) -> None:
+    rank = f"{sys.executable} -m harness.backends.perftest_rank --size-bytes 1 --sent-bytes 1 --iterations 1"
+    env = "R2CC_RANK=0 R2CC_SIZE=2 R2CC_ROOT=127.0.0.1:1 R2CC_SOCKET_IFNAME==eth0,eth1 PERFTEST_DEVICES=rxe0,rxe9"
+    line = f"cd {SOURCE.parents[1]}; {env} {rank} --addresses 127.0.0.1; echo exit $?"
+    done = testbed.host("host0").run(["sh", "-c", line], timeout_s=LIMIT_S)
+    wanted = "PERFTEST_DEVICES: this host has no RDMA device rxe9; it has rxe0, rxe1 (see rdma link)"
+    assert json.loads(done.stdout.splitlines()[0])["message"] == wanted
+    assert done.stdout.endswith("exit 2\n")
+    assert done.stderr.splitlines() == [wanted]

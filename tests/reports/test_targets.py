@@ -71,3 +71,35 @@ def test_what_was_not_measured_has_no_line(tmp_path: Path) -> None:
     folder = make_run(tmp_path, sizes={1 << 20: 4}, repeats=2, fault=False)
     found = targets(headline(trial_frame([load_folder(folder)])))
     assert [t.what.split()[0] for t in found] == ["Healthy", "Wrong"]
+
+
+def beside_perftest(lines: list[Line], share: float, kind: str, transport: str = "verbs") -> list[Target]:
+    """The targets where `balance` has this share of the bandwidth that perftest reached on devices of that type."""
+    ours = next(line for line in lines if line.system == "balance" and line.size_bytes == 64 << 20)
+    limit_gbs = ours["before_gbs"].median / share
+    estimates = {**ours.estimates, "before_gbs": Estimate(limit_gbs, limit_gbs, limit_gbs, 1)}
+    limit = replace(ours, system="ib_write_bw", rdma_type=kind, estimates=estimates)
+    return targets([limit, *(replace(line, transport=transport) if line is ours else line for line in lines)])
+
+
+WRITE_BW = "Healthy bus bandwidth of balance at 64MiB over ib_write_bw's on"
+
+
+@pytest.mark.parametrize(("share", "met"), [(0.985, True), (0.98, True), (0.975, False)])
+def test_rdma_is_held_against_ib_write_bw_on_hardware(lines: list[Line], share: float, met: bool) -> None:
+    target = named(beside_perftest(lines, share, "mlx5"), f"{WRITE_BW} mlx5 devices")
+    assert (target.wanted, target.measured, target.met) == ("at least 98 %", f"{100 * share:.1f} %", met)
+    assert target.judged
+
+
+@pytest.mark.parametrize("share", [0.5, 1.5])
+def test_soft_roce_is_told_and_not_judged(lines: list[Line], share: float) -> None:
+    target = named(beside_perftest(lines, share, "rxe"), f"{WRITE_BW} rxe devices")
+    assert (target.measured, target.met, target.judged) == (f"{100 * share:.1f} %", None, False)
+    assert target.detail.startswith("rxe is no hardware, so this is not judged; ib_write_bw ")
+
+
+def test_what_goes_by_tcp_is_not_held_against_it(lines: list[Line]) -> None:
+    found = beside_perftest(lines, 0.5, "mlx5", transport="auto")
+    assert [t.what for t in found if "ib_write_bw" in t.what] == []
+    assert len(found) == len(targets(lines)), "perftest itself is held against nothing"

@@ -3,8 +3,16 @@
 #define R2CCL_BASE_MEMORY_REGISTRY_H_
 
 #include <cstddef>
+#include <cstdint>
 
 namespace r2ccl {
+
+// Another device's memory, such as a GPU's, that the processor sees at an address of its own.
+struct DeviceMemory {
+  uint64_t address = 0;  // by which the other devices know it
+  int dmabuf = -1;       // descriptor, open for as long as it is registered; -1: its address is enough
+  uint64_t offset = 0;   // in the dmabuf
+};
 
 class MemoryRegistry {
  public:

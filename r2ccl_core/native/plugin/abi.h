@@ -30,6 +30,8 @@ using Logger = void (*)(LogLevel level, unsigned long subsystems, const char* fi
 inline void* const kOptionalCompletion = reinterpret_cast<void*>(1);
 
 constexpr int kPointerHost = 1;
+constexpr int kPointerCuda = 2;
+constexpr int kPointerDmabuf = 4;
 constexpr int kDeviceTypeHost = 0;
 constexpr int kUndefined = -1;
 

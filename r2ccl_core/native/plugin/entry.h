@@ -1,6 +1,7 @@
-// The functions that several versions of the table share, with NCCL's signatures. Functions for device offload and
-// DMA-BUF have no entry, because NCCL calls entries that are not null whether or not the device announced the
-// capability. Guard wraps every function that touches the core, so that no exception crosses into NCCL.
+// The functions that several versions of the table share, with NCCL's signatures. Functions for device offload have
+// no entry, because NCCL calls entries that are not null whether or not the device announced the capability; the one
+// for dmabuf only where R2CC_GDR=1. Guard wraps every function that touches the core, so that no exception crosses into
+// NCCL.
 #ifndef R2CCL_PLUGIN_ENTRY_H_
 #define R2CCL_PLUGIN_ENTRY_H_
 
@@ -45,33 +46,41 @@ inline Result AcceptFrom(void* listen_comm, void** recv_comm, abi::DeviceHandle*
 }
 
 inline Result RegMr(void*, void* data, size_t size, int type, void** mhandle) {
-  return Guard([&] { return RegisterMemory(data, size, type, mhandle); });
+  return Guard([&] { return RegisterMemory(data, size, type, nullptr, mhandle); });
 }
+
+inline Result RegMrDmaBuf(void*, void* data, size_t size, int type, uint64_t offset, int fd, void** mhandle) {
+  return Guard([&] {
+    Dmabuf dmabuf{fd, offset};
+    return RegisterMemory(data, size, type, &dmabuf, mhandle);
+  });
+}
+
+inline decltype(&RegMrDmaBuf) RegMrDmaBufIfAsked() { return AsksForGpuMemory() ? RegMrDmaBuf : nullptr; }
 
 inline Result DeregMr(void*, void* mhandle) {
   return Guard([&] { return DeregisterMemory(mhandle); });
 }
 
-inline Result IsendSized(void* send_comm, void* data, size_t size, int, void*, void** request) {
-  return Guard([&] { return Isend(send_comm, data, size, request); });
+inline Result IsendSized(void* send_comm, void* data, size_t size, int, void* mhandle, void** request) {
+  return Guard([&] { return Isend(send_comm, data, size, mhandle, request); });
 }
 
-inline Result IsendProfiled(void* send_comm, void* data, size_t size, int, void*, void*, void** request) {
-  return Guard([&] { return Isend(send_comm, data, size, request); });
+inline Result IsendProfiled(void* send_comm, void* data, size_t size, int, void* mhandle, void*, void** request) {
+  return Guard([&] { return Isend(send_comm, data, size, mhandle, request); });
 }
 
-inline Result IrecvSized(void* recv_comm, int n, void** data, size_t* sizes, int*, void**, void** request) {
-  return Guard([&] { return Irecv(recv_comm, n, data, sizes, request); });
+inline Result IrecvSized(void* recv_comm, int n, void** data, size_t* sizes, int*, void** mhandles, void** request) {
+  return Guard([&] { return Irecv(recv_comm, n, data, sizes, mhandles, request); });
 }
 
-inline Result IrecvProfiled(void* recv_comm, int n, void** data, size_t* sizes, int*, void**, void**, void** request) {
-  return Guard([&] { return Irecv(recv_comm, n, data, sizes, request); });
+inline Result IrecvProfiled(void* recv_comm, int n, void** data, size_t* sizes, int*, void** mhandles, void**,
+                            void** request) {
+  return Guard([&] { return Irecv(recv_comm, n, data, sizes, mhandles, request); });
 }
 
-// Data lands in host memory: there is nothing to flush.
-inline Result Iflush(void*, int, void**, int*, void**, void** request) {
-  *request = nullptr;
-  return abi::kSuccess;
+inline Result Iflush(void*, int n, void** data, int* sizes, void** mhandles, void** request) {
+  return Guard([&] { return Flush(n, data, sizes, mhandles, request); });
 }
 
 inline Result TestRequest(void* request, int* done, int* sizes) {

@@ -1,6 +1,7 @@
 // The process-wide state of the plugin and the translation of statuses into NCCL's results.
 #include "plugin/plugin.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,7 +18,9 @@
 #include "base/clock.h"
 #include "base/guard.h"
 #include "base/mutex.h"
+#include "net/socket.h"
 #include "plugin/connections.h"
+#include "plugin/gpu_memory.h"
 #include "plugin/second_name.h"
 #include "transport/net.h"
 
@@ -57,8 +60,19 @@ class NetCarrier final : public Carrier {
   const std::shared_ptr<Net> net_;
 };
 
+constexpr int64_t kGpuZeroCopyBytes = 16384;  // where R2CC_ZERO_COPY_BYTES says none
+
 // Memory that NCCL has registered.
 struct Registration {
+  const char* data;  // where the processor sees it
+  size_t size;
+  std::unique_ptr<GpuMapping> gpu;  // nullptr: host memory
+  Fd dmabuf;
+};
+
+// A request of Flush: one without a connection.
+struct FlushRequest : Request {
+  std::unique_ptr<RcFlush> flush;
   const char* data;
   size_t size;
 };
@@ -71,6 +85,8 @@ struct State {
   std::unique_ptr<NetCarrier> carrier;
   std::unique_ptr<Connections> connections;
   std::vector<Device> devices;
+  std::shared_ptr<GpuMemory> gpu_memory;  // nullptr: host memory only
+  int pointer_support = abi::kPointerHost;
 };
 
 // Never destroyed: NCCL's threads may still call while the process ends.
@@ -129,6 +145,22 @@ void DeliverAtExit() {
   });
 }
 
+// GPU memory, where it was asked for and everything for it is there. Else NCCL moves it through host memory.
+void OfferGpuMemory(State& plugin, Status status) {
+  if (status.ok()) status = plugin.net->WhyNoDeviceMemory();
+  if (!status.ok()) {
+    plugin.gpu_memory.reset();
+    plugin.net->environment().log.Add("gdr_off", "", "", status.message());
+    Log(abi::kLogWarn, "R2CC_GDR=1: " + status.message() + "; GPU memory goes through host memory");
+    return;
+  }
+  plugin.pointer_support |= abi::kPointerCuda;
+  if (plugin.net->TakesDmabuf()) plugin.pointer_support |= abi::kPointerDmabuf;
+  std::string how = (plugin.pointer_support & abi::kPointerDmabuf) != 0 ? "by dmabuf" : "by nvidia-peermem";
+  plugin.net->environment().log.Add("gdr_on", "", "", how + "; not tried on hardware");
+  Log(abi::kLogInfo, "R2CC_GDR=1: GPU memory is taken directly, " + how + "; this was not tried on hardware");
+}
+
 Status Start(State& plugin) {
   std::map<std::string, std::string> overrides;
   // Mode 3 is mode 2 with other schedules after a loss, but NCCL chooses its own; to refuse it would send NCCL back
@@ -146,8 +178,12 @@ Status Start(State& plugin) {
   std::vector<LeftOut> left_out;
   status = DiscoverNics(filter, &nics, &left_out);
   if (!status.ok()) return status;
+  Status gpu_status;
+  if (params.gdr == 1) gpu_status = GpuMemory::Open(gdr::kLibraryFile, &plugin.gpu_memory);
+  if (plugin.gpu_memory != nullptr && params.zero_copy_bytes == 0) params.zero_copy_bytes = kGpuZeroCopyBytes;
   status = Net::Create(params, nics, &plugin.net);
   if (!status.ok()) return status;
+  if (params.gdr == 1) OfferGpuMemory(plugin, gpu_status);
   plugin.net->environment().program_polls = true;
   plugin.carrier = std::make_unique<NetCarrier>(plugin.net);
   plugin.connections = std::make_unique<Connections>(plugin.carrier.get());
@@ -229,11 +265,32 @@ abi::Result Accept(void* listen_comm, void** recv_comm) {
   return abi::kSuccess;
 }
 
-abi::Result RegisterMemory(void* data, size_t size, int type, void** mhandle) {
+int PointerSupport() { return state().pointer_support; }
+
+bool AsksForGpuMemory() { return ReadVariable("R2CC_GDR") == "1"; }
+
+abi::Result RegisterMemory(void* data, size_t size, int type, const Dmabuf* dmabuf, void** mhandle) {
   *mhandle = nullptr;
-  if (type != abi::kPointerHost) return abi::kInternalError;
-  auto made = std::make_unique<Registration>(Registration{static_cast<const char*>(data), size});
-  state().net->AddMemory(made->data, size);
+  State& plugin = state();
+  bool takes = type == abi::kPointerHost || (type == abi::kPointerCuda && plugin.gpu_memory != nullptr);
+  if (!takes || (dmabuf != nullptr && type != abi::kPointerCuda)) return abi::kInternalError;
+  auto made = std::make_unique<Registration>(Registration{static_cast<const char*>(data), size, nullptr, Fd()});
+  if (type == abi::kPointerHost) {
+    plugin.net->AddMemory(made->data, size);
+    *mhandle = made.release();
+    return abi::kSuccess;
+  }
+  DeviceMemory device{reinterpret_cast<uint64_t>(data)};
+  if (dmabuf != nullptr) {  // NCCL closes its own
+    made->dmabuf = Fd(fcntl(dmabuf->fd, F_DUPFD_CLOEXEC, 0));
+    if (!made->dmabuf.valid()) return Translate({Code::kSystem, std::string("dmabuf: ") + std::strerror(errno)});
+    device.dmabuf = made->dmabuf.get();
+    device.offset = dmabuf->offset;
+  }
+  Status status = plugin.gpu_memory->Map(device.address, size, &made->gpu);
+  if (!status.ok()) return Translate(status);
+  made->data = made->gpu->Find(device.address, size);
+  plugin.net->AddDeviceMemory(made->data, size, device);
   *mhandle = made.release();
   return abi::kSuccess;
 }
@@ -244,26 +301,80 @@ abi::Result DeregisterMemory(void* mhandle) {
   return abi::kSuccess;
 }
 
-abi::Result Isend(void* send_comm, void* data, size_t size, void** request) {
+namespace {
+
+// Where the processor sees NCCL's pointer; nullptr where that is outside the GPU's memory that was registered with it.
+char* Seen(void* data, size_t size, void* mhandle) {
+  auto* registration = state().gpu_memory == nullptr ? nullptr : static_cast<Registration*>(mhandle);
+  if (registration == nullptr || registration->gpu == nullptr) return static_cast<char*>(data);
+  return registration->gpu->Find(reinterpret_cast<uint64_t>(data), size);
+}
+
+abi::Result NotRegistered() {
+  return Translate({Code::kInvalidArgument, "bytes of a GPU that are not in the memory registered for them"});
+}
+
+abi::Result TestFlush(FlushRequest* pending, int* done, int* sizes) {
+  bool finished = false;
+  Status status = pending->flush->Test(&finished);
+  *done = finished && status.ok() ? 1 : 0;
+  if (*done == 0) return Translate(status);
+  PushWrites(pending->data, pending->size);
+  if (sizes != nullptr) *sizes = static_cast<int>(pending->size);
+  delete pending;
+  return abi::kSuccess;
+}
+
+}  // namespace
+
+abi::Result Isend(void* send_comm, void* data, size_t size, void* mhandle, void** request) {
   Request* made = nullptr;
-  Status status = static_cast<SendGroup*>(send_comm)->Isend(data, size, &made);
+  *request = nullptr;
+  char* seen = Seen(data, size, mhandle);
+  if (seen == nullptr && data != nullptr) return NotRegistered();
+  Status status = static_cast<SendGroup*>(send_comm)->Isend(seen, size, &made);
   *request = made;
   return Translate(status);
 }
 
-abi::Result Irecv(void* recv_comm, int n, void** data, const size_t* sizes, void** request) {
+abi::Result Irecv(void* recv_comm, int n, void** data, const size_t* sizes, void** mhandles, void** request) {
   // NCCL's low-latency protocols: the GPU takes each word as soon as the flag beside it is there.
   bool watched = *request == abi::kOptionalCompletion;
   *request = nullptr;
   if (n != 1) return abi::kInternalError;  // we announced max_receives = 1
+  char* seen = Seen(data[0], sizes[0], mhandles == nullptr ? nullptr : mhandles[0]);
+  if (seen == nullptr && data[0] != nullptr) return NotRegistered();
   Request* made = nullptr;
-  Status status = static_cast<RecvGroup*>(recv_comm)->Irecv(data[0], sizes[0], &made, watched);
+  Status status = static_cast<RecvGroup*>(recv_comm)->Irecv(seen, sizes[0], &made, watched);
   *request = made;
   return Translate(status);
 }
 
+abi::Result Flush(int n, void** data, const int* sizes, void** mhandles, void** request) {
+  *request = nullptr;
+  if (state().gpu_memory == nullptr) return abi::kSuccess;  // data lands in host memory: there is nothing to flush
+  if (n != 1) return abi::kInternalError;
+  auto* registration = static_cast<Registration*>(mhandles[0]);
+  auto size = static_cast<size_t>(sizes[0]);
+  if (registration == nullptr || registration->gpu == nullptr || size == 0) return abi::kSuccess;
+  char* seen = Seen(data[0], size, registration);
+  if (seen == nullptr) return NotRegistered();
+  std::unique_ptr<RcFlush> flush = state().net->Flush(seen, size);
+  if (flush == nullptr) {
+    PushWrites(seen, size);
+    return abi::kSuccess;
+  }
+  auto made = std::make_unique<FlushRequest>();
+  made->flush = std::move(flush);
+  made->data = seen;
+  made->size = size;
+  *request = static_cast<Request*>(made.release());
+  return abi::kSuccess;
+}
+
 abi::Result Test(void* request, int* done, int* sizes) {
   auto* pending = static_cast<Request*>(request);
+  if (pending->owner == nullptr) return TestFlush(static_cast<FlushRequest*>(pending), done, sizes);
   bool finished = false;
   uint64_t size = 0;
   Status status = pending->owner->Test(pending, &finished, &size);

@@ -28,7 +28,7 @@ extern "C" __attribute__((visibility("default"))) const r2ccl::abi::NetV10 ncclN
     .connect = r2ccl::plugin::ConnectV10,
     .accept = entry::AcceptFrom,
     .reg_mr = entry::RegMr,
-    .reg_mr_dma_buf = nullptr,
+    .reg_mr_dma_buf = entry::RegMrDmaBufIfAsked(),
     .dereg_mr = entry::DeregMr,
     .isend = entry::IsendProfiled,
     .irecv = entry::IrecvProfiled,

@@ -34,7 +34,7 @@ extern "C" __attribute__((visibility("default"))) const r2ccl::abi::NetV11 ncclN
     .connect = entry::ConnectInContext,
     .accept = entry::AcceptFrom,
     .reg_mr = entry::RegMr,
-    .reg_mr_dma_buf = nullptr,
+    .reg_mr_dma_buf = entry::RegMrDmaBufIfAsked(),
     .dereg_mr = entry::DeregMr,
     .isend = entry::IsendProfiled,
     .irecv = entry::IrecvProfiled,

@@ -18,9 +18,9 @@ Result IsendV8(void* send_comm, void* data, int size, int tag, void* mhandle, vo
   return entry::IsendSized(send_comm, data, static_cast<size_t>(size), tag, mhandle, request);
 }
 
-Result IrecvV8(void* recv_comm, int n, void** data, int* sizes, int*, void**, void** request) {
+Result IrecvV8(void* recv_comm, int n, void** data, int* sizes, int*, void** mhandles, void** request) {
   auto size = static_cast<size_t>(sizes[0]);
-  return entry::IrecvSized(recv_comm, n, data, &size, nullptr, nullptr, request);
+  return entry::IrecvSized(recv_comm, n, data, &size, nullptr, mhandles, request);
 }
 
 }  // namespace
@@ -37,7 +37,7 @@ extern "C" __attribute__((visibility("default"))) const r2ccl::abi::NetV8 ncclNe
     .connect = entry::ConnectTo,
     .accept = entry::AcceptFrom,
     .reg_mr = entry::RegMr,
-    .reg_mr_dma_buf = nullptr,
+    .reg_mr_dma_buf = entry::RegMrDmaBufIfAsked(),
     .dereg_mr = entry::DeregMr,
     .isend = r2ccl::plugin::IsendV8,
     .irecv = r2ccl::plugin::IrecvV8,

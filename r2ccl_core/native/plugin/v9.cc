@@ -24,7 +24,7 @@ extern "C" __attribute__((visibility("default"))) const r2ccl::abi::NetV9 ncclNe
     .connect = entry::ConnectTo,
     .accept = entry::AcceptFrom,
     .reg_mr = entry::RegMr,
-    .reg_mr_dma_buf = nullptr,
+    .reg_mr_dma_buf = entry::RegMrDmaBufIfAsked(),
     .dereg_mr = entry::DeregMr,
     .isend = entry::IsendSized,
     .irecv = entry::IrecvSized,

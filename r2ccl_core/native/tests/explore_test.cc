@@ -378,10 +378,7 @@ class LateWrite {
     RcKeys from, to;
     EXPECT_TRUE(queues_[0]->Find(memory_[0].data(), kBytes, &from));
     EXPECT_TRUE(queues_[1]->Find(memory_[1].data(), kBytes, &to));
-    EXPECT_TRUE(queues_[0]
-                    ->PostWrite(1, memory_[0].data(), kBytes, from.local,
-                                reinterpret_cast<uintptr_t>(memory_[1].data()), to.remote)
-                    .ok());
+    EXPECT_TRUE(queues_[0]->PostWrite(1, from.address, kBytes, from.local, to.address, to.remote).ok());
   }
   // The sending end gives its own up in any case. Whether the receiving program's bytes are what it left there.
   bool IsIntact(bool fence) {

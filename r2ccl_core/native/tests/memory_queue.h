@@ -34,6 +34,17 @@ class Fabric final : public RcMaker {
     MutexLock lock(mutex_);
     memory_.Add(data, bytes);
   }
+  // What a device moves at `device.address` it finds where AddDevice says.
+  void AddDeviceMemory(const char* data, size_t bytes, const DeviceMemory& device) override {
+    MutexLock lock(mutex_);
+    memory_.Add(data, bytes) = device.address;
+  }
+  void AddDevice(uint64_t address, char* bus, size_t bytes) {
+    MutexLock lock(mutex_);
+    devices_.push_back({address, bus, bytes});
+  }
+  // Writes into memory of a device that have landed, as their queues were told to note.
+  std::atomic<int> noted{0};
   void DropMemory(const char* data, size_t bytes) override {
     MutexLock lock(mutex_);
     memory_.Drop(data, bytes);
@@ -62,7 +73,23 @@ class Fabric final : public RcMaker {
   friend class MemoryQueue;
   Mutex mutex_;
   std::map<uint32_t, MemoryQueue*> queues_ GUARDED_BY(mutex_);
-  RcRanges<int> memory_ GUARDED_BY(mutex_);
+  // Where a device finds these bytes by the address that was granted; nullptr: it does not know it.
+  char* Reach(uint64_t address, size_t bytes) REQUIRES(mutex_) {
+    for (const Device& device : devices_) {
+      if (address >= device.address && address + bytes <= device.address + device.bytes) {
+        return device.bus + (address - device.address);
+      }
+    }
+    auto range = memory_.Find(reinterpret_cast<char*>(address), bytes);
+    return range && *range->known == 0 ? reinterpret_cast<char*>(address) : nullptr;
+  }
+  struct Device {
+    uint64_t address;
+    char* bus;
+    size_t bytes;
+  };
+  std::vector<Device> devices_ GUARDED_BY(mutex_);
+  RcRanges<uint64_t> memory_ GUARDED_BY(mutex_);  // the address by which devices know it, 0: its own
   uint32_t next_ GUARDED_BY(mutex_) = 1;
 };
 
@@ -107,6 +134,7 @@ class MemoryQueue final : public RcQueue {
     peer_ = 0;
     posted_.clear();
     held_.clear();
+    Landed();
     return {};
   }
   char* send_slot(uint32_t slot) override { return memory_.data() + size_t{slot} * shape_.send_bytes; }
@@ -137,10 +165,14 @@ class MemoryQueue final : public RcQueue {
   }
   bool Find(const char* data, size_t bytes, RcKeys* keys) override {
     MutexLock lock(fabric_->mutex_);
-    *keys = {1, 2};
-    return fabric_->memory_.Find(data, bytes).has_value();
+    auto range = fabric_->memory_.Find(data, bytes);
+    if (!range) return false;
+    uint64_t device = *range->known;
+    uint64_t base = device != 0 ? device : reinterpret_cast<uint64_t>(range->data);
+    *keys = {1, 2, base + static_cast<uint64_t>(data - range->data), device != 0};
+    return true;
   }
-  Status PostWrite(uint64_t id, const char* data, uint32_t bytes, uint32_t local_key, uint64_t address,
+  Status PostWrite(uint64_t id, uint64_t from, uint32_t bytes, uint32_t local_key, uint64_t address,
                    uint32_t remote_key) override {
     MutexLock lock(fabric_->mutex_);
     if (local_key != 1) return {Code::kProtocol, "a write by another key"};
@@ -148,9 +180,13 @@ class MemoryQueue final : public RcQueue {
     auto peer = fabric_->queues_.find(peer_);
     silent_ |= peer == fabric_->queues_.end() || peer->second->peer_ != number_;
     if (silent_) return {};
-    held_.push_back({id, data, reinterpret_cast<char*>(address), bytes, remote_key});
+    held_.push_back({id, from, address, bytes, remote_key});
     if (!fabric_->holds_writes) Land();
     return {};
+  }
+  void Granted(const char*, size_t) override { granted_ = true; }
+  void Landed() override {
+    if (std::exchange(granted_, false)) ++fabric_->noted;
   }
   Status Poll(std::vector<RcDone>* done) override {
     MutexLock lock(fabric_->mutex_);
@@ -181,9 +217,9 @@ class MemoryQueue final : public RcQueue {
     bool stands = peer != fabric_->queues_.end() && peer->second->peer_ == number_;
     for (const Held& one : std::exchange(held_, {})) {
       if (!stands) continue;
-      bool known = fabric_->memory_.Find(one.from, one.bytes) && fabric_->memory_.Find(one.to, one.bytes);
-      if (!known || one.remote_key != 2) return Fail("remote access error");
-      std::memcpy(one.to, one.from, one.bytes);
+      char *from = fabric_->Reach(one.from, one.bytes), *to = fabric_->Reach(one.to, one.bytes);
+      if (from == nullptr || to == nullptr || one.remote_key != 2) return Fail("remote access error");
+      std::memcpy(to, from, one.bytes);
       std::erase(under_way_, one.id);
       Add({one.id, "", 0});
     }
@@ -205,12 +241,13 @@ class MemoryQueue final : public RcQueue {
   uint32_t peer_ = 0;
   bool armed_ = false;
   bool silent_ = false;
+  bool granted_ = false;
   std::deque<std::pair<uint64_t, uint32_t>> posted_;
   std::deque<uint64_t> under_way_;
   struct Held {
     uint64_t id;
-    const char* from;
-    char* to;
+    uint64_t from;
+    uint64_t to;
     uint32_t bytes;
     uint32_t remote_key;
   };

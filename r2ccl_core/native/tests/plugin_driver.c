@@ -524,7 +524,7 @@ static void drive(const char* path) {
   scenario("load");
   const char* problem = tables_open(path, version);
   if (problem == NULL) problem = tables_unexpected();
-  if (problem == NULL) problem = net_missing();
+  if (problem == NULL) problem = net_missing(0);
   if (problem != NULL) fail(kBroken, "%s", problem);
   expect(net_name() != NULL && strcmp(net_name(), "r2ccl") == 0, "the name is r2ccl");
   succeed(net_init(&self.context, 76, log_line), "init");

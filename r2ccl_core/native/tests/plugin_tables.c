@@ -94,6 +94,7 @@ typedef int (*connect_v10_fn)(int, struct comm_config*, void*, void**, void**);
 typedef int (*connect_v11_fn)(void*, int, void*, void**, void**);
 typedef int (*accept_fn)(void*, void**, void**);
 typedef int (*reg_fn)(void*, void*, size_t, int, void**);
+typedef int (*reg_dma_buf_fn)(void*, void*, size_t, int, uint64_t, int, void**);
 typedef int (*dereg_fn)(void*, void*);
 typedef int (*isend_v8_fn)(void*, void*, int, int, void*, void**);
 typedef int (*isend_v9_fn)(void*, void*, size_t, int, void*, void**);
@@ -175,12 +176,12 @@ const char* tables_unexpected(void) {
 
 int tables_close(void) { return dlclose(library); }
 
-const char* net_missing(void) {
+const char* net_missing(int gpu_memory) {
   for (int slot = kInit; slot <= kCloseListen; ++slot) {
     if (slot == kRegMrDmaBuf) continue;
     if (table->slots[slot] == NULL) return "a function that NCCL calls without asking is null";
   }
-  if (table->slots[kRegMrDmaBuf] != NULL) return "regMrDmaBuf is offered by a plugin of host memory";
+  if ((table->slots[kRegMrDmaBuf] != NULL) != gpu_memory) return "regMrDmaBuf is offered, or not, against R2CC_GDR";
   if (table->slots[kGetDeviceMr] != NULL || table->slots[kIrecvConsumed] != NULL) return "device offload is offered";
   if (version >= 9 && table->slots[kMakeVDevice] != NULL) return "virtual devices are offered";
   if (version >= 11 && table->slots[kFinalize] == NULL) return "finalize is null";
@@ -286,6 +287,10 @@ int net_accept(void* listen_comm, void** recv_comm) {
 
 int net_reg_mr(void* comm, void* data, size_t size, int type, void** mhandle) {
   return CALL(reg_fn, kRegMr)(comm, data, size, type, mhandle);
+}
+
+int net_reg_mr_dma_buf(void* comm, void* data, size_t size, int type, uint64_t offset, int fd, void** mhandle) {
+  return CALL(reg_dma_buf_fn, kRegMrDmaBuf)(comm, data, size, type, offset, fd, mhandle);
 }
 
 int net_dereg_mr(void* comm, void* mhandle) { return CALL(dereg_fn, kDeregMr)(comm, mhandle); }

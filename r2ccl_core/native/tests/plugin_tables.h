@@ -34,8 +34,9 @@ const char* tables_unexpected(void);
 /* Hands the library back as NCCL does. Nothing below may be called afterwards. */
 int tables_close(void);
 
-/* What every version must offer is there, and what we cannot do is null, which NCCL reads as "cannot". */
-const char* net_missing(void);
+/* What every version must offer is there, regMrDmaBuf only where GPU memory is taken, and what we cannot do is null,
+ * which NCCL reads as "cannot". */
+const char* net_missing(int gpu_memory);
 const char* net_name(void);
 int net_init(void** context, uint64_t comm_id, log_fn log);
 int net_devices(int* count);
@@ -44,6 +45,7 @@ int net_listen(void* context, int device, void* handle, void** listen_comm);
 int net_connect(void* context, int device, void* handle, void** send_comm);
 int net_accept(void* listen_comm, void** recv_comm);
 int net_reg_mr(void* comm, void* data, size_t size, int type, void** mhandle);
+int net_reg_mr_dma_buf(void* comm, void* data, size_t size, int type, uint64_t offset, int fd, void** mhandle);
 int net_dereg_mr(void* comm, void* mhandle);
 int net_isend(void* send_comm, void* data, size_t size, int tag, void* mhandle, void** request);
 int net_irecv(void* recv_comm, void* data, size_t size, int tag, void* mhandle, void** request);

@@ -80,6 +80,7 @@ SAME_PLACE(Cq, context, ibv_cq, context);
 
 static_assert(r2ccl::ibv::kPortActive == IBV_PORT_ACTIVE &&
               r2ccl::ibv::kLinkLayerInfiniband == IBV_LINK_LAYER_INFINIBAND);
+static_assert(r2ccl::ibv::kOpRead == IBV_WR_RDMA_READ && r2ccl::ibv::kRemoteRead == IBV_ACCESS_REMOTE_READ);
 static_assert(r2ccl::ibv::kOpSend == IBV_WR_SEND && r2ccl::ibv::kSignaled == IBV_SEND_SIGNALED);
 static_assert(r2ccl::ibv::kQpTypeRc == IBV_QPT_RC && r2ccl::ibv::kStateInit == IBV_QPS_INIT);
 static_assert(r2ccl::ibv::kStateReadyToReceive == IBV_QPS_RTR && r2ccl::ibv::kStateReadyToSend == IBV_QPS_RTS);

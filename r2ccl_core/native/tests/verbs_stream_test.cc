@@ -5,7 +5,10 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <memory>
 #include <random>
@@ -334,6 +337,89 @@ TEST(VerbsWrite, WithoutRegisteredMemoryAtEitherEndItIsCopied) {
     EXPECT_EQ(ends.dialler.traffic.rdma_written_bytes, 0u);
     EXPECT_FALSE(ends.dialler.stream->sending());
   }
+}
+
+// A GPU's memory: nothing but its mapping can be touched by the processor, and nothing but its own address is known to
+// devices.
+struct GpuMemory {
+  GpuMemory() : fd(memfd_create("gpu", MFD_CLOEXEC)) {
+    EXPECT_EQ(ftruncate(fd.get(), kBodyBytes), 0);
+    device = Map(PROT_NONE);
+    data = Map(PROT_READ | PROT_WRITE);
+    bus = Map(PROT_READ | PROT_WRITE);
+  }
+  ~GpuMemory() {
+    for (char* one : {device, data, bus}) munmap(one, kBodyBytes);
+  }
+  GpuMemory(const GpuMemory&) = delete;
+  GpuMemory& operator=(const GpuMemory&) = delete;
+  char* Map(int protection) const {
+    return static_cast<char*>(mmap(nullptr, kBodyBytes, protection, MAP_SHARED, fd.get(), 0));
+  }
+  // `address`: by which devices are told to know it.
+  void Register(Fabric* fabric, const char* address) const {
+    fabric->AddDevice(reinterpret_cast<uint64_t>(device), bus, kBodyBytes);
+    fabric->AddDeviceMemory(data, kBodyBytes, DeviceMemory{reinterpret_cast<uint64_t>(address)});
+  }
+  const Fd fd;
+  char* device;
+  char* data;
+  char* bus;
+};
+
+struct GpuWritten : Written {
+  explicit GpuWritten(bool right = true) : Written(false, false) {
+    source.Register(&fabric, source.device);
+    target.Register(&fabric, right ? target.device : target.data);
+    std::copy(sent.begin(), sent.end(), source.data);
+    acceptor.owner->place = target.data;
+  }
+  void Send() {
+    Frame frame;
+    frame.type = FrameType::kData;
+    frame.body_bytes = frame.b = frame.d = kBodyBytes;
+    dialler.stream->Send(frame, source.data);
+  }
+  bool arrived() const { return acceptor.owner->ended == 1 && std::equal(sent.begin(), sent.end(), target.bus); }
+  GpuMemory source, target;
+};
+
+TEST(VerbsWrite, GpuMemoryIsWrittenByItsOwnAddressAndHasToBeFlushed) {
+  GpuWritten ends;
+  ends.Send();
+  ends.Run();
+  EXPECT_TRUE(ends.arrived());
+  EXPECT_EQ(ends.dialler.traffic.rdma_written_bytes, kBodyBytes);
+  EXPECT_EQ(ends.fabric.noted, 1);
+}
+
+// The negative control: no device knows the place at which the processor sees it.
+TEST(VerbsWrite, GpuMemoryIsNotWrittenByItsMappingsAddress) {
+  GpuWritten ends(false);
+  ends.Send();
+  ends.Run();
+  EXPECT_FALSE(ends.arrived());
+}
+
+TEST(VerbsWrite, GpuMemoryThatMayHaveBeenWrittenIsFlushedToo) {
+  GpuWritten ends;
+  ends.fabric.holds_writes = true;
+  ends.Send();
+  ends.Run();
+  EXPECT_EQ(ends.fabric.noted, 0);
+  ends.acceptor.stream->Cut();  // its queue is fenced with the place granted
+  EXPECT_EQ(ends.fabric.noted, 1);
+}
+
+// By TCP, or the ring, the processor moves it through its mapping, and nothing has to be flushed.
+TEST(VerbsWrite, GpuMemoryIsCopiedThroughItsMapping) {
+  GpuWritten ends;
+  ends.acceptor.shared.write_bytes = 0;
+  ends.Send();
+  ends.Run();
+  EXPECT_TRUE(ends.arrived());
+  EXPECT_EQ(ends.dialler.traffic.rdma_written_bytes, 0u);
+  EXPECT_EQ(ends.fabric.noted, 0);
 }
 
 TEST(VerbsWrite, WhatNobodyWantsDoesNotCome) {

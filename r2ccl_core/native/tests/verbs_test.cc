@@ -451,6 +451,9 @@ TEST(Ports, VariablesOfNcclsThatChangeNothingAreNamed) {
                                nullptr};
   EXPECT_EQ(IgnoredVariables(environment),
             (std::vector<std::string>{"NCCL_IB_ADAPTIVE_ROUTING", "NCCL_IB_QPS_PER_CONNECTION", "NCCL_NET_GDR_LEVEL"}));
+  EXPECT_EQ(IgnoredVariables(environment, true),
+            (std::vector<std::string>{"NCCL_IB_ADAPTIVE_ROUTING", "NCCL_IB_QPS_PER_CONNECTION"}))
+      << "NCCL reads NCCL_NET_GDR_LEVEL itself, where the plugin takes GPU memory";
   const char* other[] = {"NCCL_IB_ROCE_VERSION_NUM=1", nullptr};
   EXPECT_EQ(IgnoredVariables(other), std::vector<std::string>{"NCCL_IB_ROCE_VERSION_NUM"});
 }

@@ -143,7 +143,8 @@ void Net::OpenRdma() {
   if (!rdma_status_.ok()) environment_.log.Add("rdma_off", "", "", rdma_status_.message());
   verbs_.maker = rdma_.get();
   std::string ignored;
-  for (const std::string& name : IgnoredVariables(environ)) ignored += (ignored.empty() ? "" : ", ") + name;
+  for (const std::string& name : IgnoredVariables(environ, environment_.params.gdr == 1))
+    ignored += (ignored.empty() ? "" : ", ") + name;
   if (!ignored.empty()) environment_.log.Add("rdma_ignores", "", "", ignored + ": set, and of no effect here");
 }
 
@@ -158,6 +159,22 @@ void Net::DropMemory(const char* data, size_t bytes) {
     verbs_.maker->DropMemory(data, bytes);
   }
 }
+
+void Net::AddDeviceMemory(const char* data, size_t bytes, const DeviceMemory& device) {
+  if (verbs_.write_bytes > 0 && bytes > 0) verbs_.maker->AddDeviceMemory(data, bytes, device);
+}
+
+std::unique_ptr<RcFlush> Net::Flush(const char* data, size_t bytes) { return verbs_.maker->Flush(data, bytes); }
+
+Status Net::WhyNoDeviceMemory() const {
+  if (environment_.params.transport == "tcp") {
+    return {Code::kInvalidArgument, "R2CC_TRANSPORT is tcp; set it to auto or verbs"};
+  }
+  if (verbs_.maker != nullptr) return {};
+  return rdma_status_.ok() ? Status(Code::kSystem, "this host has no RDMA device") : rdma_status_;
+}
+
+bool Net::TakesDmabuf() { return verbs_.maker->TakesDmabuf(environment_.nics); }
 
 // Where nothing else is wanted, a NIC without RDMA is a mistake; one whose port is down may come back.
 Status Net::CheckRdma() {

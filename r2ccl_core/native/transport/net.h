@@ -82,6 +82,14 @@ class Net : private Pollable, public MemoryRegistry {
   // Of messages from R2CC_ZERO_COPY_BYTES on.
   void AddMemory(const char* data, size_t bytes) override;
   void DropMemory(const char* data, size_t bytes) override;
+  // A GPU's memory, which the processor sees at `data` and RDMA goes to and from directly; until DropMemory. REQUIRES:
+  // WhyNoDeviceMemory() is ok.
+  void AddDeviceMemory(const char* data, size_t bytes, const DeviceMemory& device);
+  // Begins to make visible to the GPU what has come there; nullptr: RDMA brought nothing.
+  std::unique_ptr<RcFlush> Flush(const char* data, size_t bytes);
+  // Ok where RDMA may be used.
+  Status WhyNoDeviceMemory() const;
+  bool TakesDmabuf();
 
   Environment& environment() { return environment_; }
   std::vector<NicHealth> Health();  // one per NIC

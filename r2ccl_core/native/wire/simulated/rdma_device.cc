@@ -92,12 +92,13 @@ class QueuePair : public std::enable_shared_from_this<QueuePair> {
     Pump();
     return {};
   }
-  Status PostWrite(uint64_t id, const char* data, uint32_t bytes, uint32_t local_key, uint64_t address,
+  Status PostWrite(uint64_t id, uint64_t from, uint32_t bytes, uint32_t local_key, uint64_t address,
                    uint32_t remote_key) {
     if (state_ != State::kConnected) return {Code::kSystem, "ibv_post_send: the queue pair is not connected"};
     uint64_t packets = std::max<uint64_t>(1, (bytes + world_->segment_bytes - 1) / world_->segment_bytes);
     if (sendings_.empty()) ArmTimer();
-    sendings_.push_back({id, kNoSlot, data, bytes, end_, end_ + packets, local_key, address, remote_key});
+    sendings_.push_back({id, kNoSlot, reinterpret_cast<const char*>(from), bytes, end_, end_ + packets, local_key,
+                         address, remote_key});
     end_ += packets;
     Pump();
     return {};
@@ -106,6 +107,7 @@ class QueuePair : public std::enable_shared_from_this<QueuePair> {
     auto range = device_->memory_.Find(data, bytes);
     if (!range) return false;
     keys->local = keys->remote = *range->known;
+    keys->address = reinterpret_cast<uint64_t>(data);
     return true;
   }
   void Poll(std::vector<RcDone>* done) {
@@ -393,9 +395,9 @@ class SimulatedQueue final : public RcQueue {
   Status PostSend(uint64_t id, uint32_t slot, uint32_t bytes) override { return pair_->PostSend(id, slot, bytes); }
   Status PostReceive(uint64_t id, uint32_t slot) override { return pair_->PostReceive(id, slot); }
   bool Find(const char* data, size_t bytes, RcKeys* keys) override { return pair_->Find(data, bytes, keys); }
-  Status PostWrite(uint64_t id, const char* data, uint32_t bytes, uint32_t local_key, uint64_t address,
+  Status PostWrite(uint64_t id, uint64_t from, uint32_t bytes, uint32_t local_key, uint64_t address,
                    uint32_t remote_key) override {
-    return pair_->PostWrite(id, data, bytes, local_key, address, remote_key);
+    return pair_->PostWrite(id, from, bytes, local_key, address, remote_key);
   }
   Status Poll(std::vector<RcDone>* done) override {
     pair_->Poll(done);

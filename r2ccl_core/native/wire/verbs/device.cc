@@ -1,39 +1,18 @@
-// Devices, queue pairs and asynchronous events through libibverbs.
+// Devices, their asynchronous events, and which of them a NIC has.
 #include "wire/verbs/device.h"
 
-#include <fcntl.h>
 #include <sys/epoll.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
+#include "wire/verbs/loopback.h"
+#include "wire/verbs/verbs_queue.h"
+
 namespace r2ccl {
 namespace {
-
-constexpr int kCompletionBatch = 32;
-constexpr uint8_t kShortestRnrTimer = 12;  // 0.64 ms; slots are counted, so that nobody waits for it
-constexpr uint8_t kRnrRetries = 6;
-constexpr uint8_t kHops = 64;
-constexpr int kLocalWrite = 1;
-constexpr int kRemoteWrite = 2;
-
-std::string Error(const std::string& what) { return what + ": " + std::strerror(errno); }
-
-Status SetNonBlocking(int fd) {
-  int flags = fcntl(fd, F_GETFL);
-  if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0) return {Code::kSystem, Error("fcntl")};
-  return {};
-}
-
-std::string LockedLimit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "no limit";
-  return std::to_string(limit.rlim_cur / 1024) + " KiB";
-}
 
 std::string EventName(const ibv::AsyncEvent& event) {
   switch (event.type) {
@@ -60,296 +39,6 @@ std::string EventName(const ibv::AsyncEvent& event) {
 
 }  // namespace
 
-// One queue pair with a completion queue, a channel and a memory region of its own.
-class VerbsQueue final : public RcQueue {
- public:
-  VerbsQueue(std::shared_ptr<RdmaDevice> device, const RcPort& port, const VerbsSettings& settings,
-             const RcShape& shape)
-      : device_(std::move(device)), library_(device_->library_), port_(port), settings_(settings), shape_(shape) {}
-  ~VerbsQueue() override;
-
-  Status Create(uint32_t psn);
-  const void* qp() const { return qp_; }
-  const void* cq() const { return cq_; }
-
-  RcAddress address() const override { return address_; }
-  std::string device() const override { return device_->name_; }
-  Status Connect(const RcAddress& peer) override;
-  Status Fence() override;
-  char* send_slot(uint32_t slot) override { return memory_ + size_t{slot} * shape_.send_bytes; }
-  char* receive_slot(uint32_t slot) override {
-    return memory_ + size_t{shape_.send_slots} * shape_.send_bytes + size_t{slot} * shape_.receive_bytes;
-  }
-  Status PostSend(uint64_t id, uint32_t slot, uint32_t bytes) override;
-  Status PostReceive(uint64_t id, uint32_t slot) override;
-  bool Find(const char* data, size_t bytes, RcKeys* keys) override;
-  Status PostWrite(uint64_t id, const char* data, uint32_t bytes, uint32_t local_key, uint64_t address,
-                   uint32_t remote_key) override;
-  Status Poll(std::vector<RcDone>* done) override;
-  int fd() const override { return channel_->fd; }
-  void Arm() override { device_->context_->ops.request_notification(cq_, 0); }
-  void TakeEvents() override;
-
- private:
-  size_t bytes() const {
-    return size_t{shape_.send_slots} * shape_.send_bytes + size_t{shape_.receive_slots} * shape_.receive_bytes;
-  }
-  Status Register();
-  Status Post(ibv::SendRequest* request);
-  Status Modify(ibv::QpAttr* attributes, uint32_t state, int what, const char* name);
-
-  const std::shared_ptr<RdmaDevice> device_;
-  const ibv::Library& library_;
-  const RcPort port_;
-  const VerbsSettings settings_;
-  const RcShape shape_;
-  RcAddress address_;
-  char* memory_ = nullptr;
-  ibv::Mr* region_ = nullptr;
-  ibv::Channel* channel_ = nullptr;
-  ibv::Cq* cq_ = nullptr;
-  ibv::Qp* qp_ = nullptr;
-};
-
-Status VerbsQueue::Register() {
-  // Pages of its own, which a child that the process forks does not get: the device goes on writing to the parent's.
-  void* memory = mmap(nullptr, bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return {Code::kSystem, Error("memory for RDMA")};
-  memory_ = static_cast<char*>(memory);
-  madvise(memory_, bytes(), MADV_DONTFORK);
-  region_ = library_.reg_mr(device_->pd_, memory_, bytes(), kLocalWrite);
-  if (region_ != nullptr) return {};
-  std::string error = Error(device_->name_ + " cannot register " + std::to_string(bytes() / 1024) + " KiB");
-  if (errno != ENOMEM && errno != EPERM) return {Code::kSystem, error};
-  return {Code::kSystem, error + "; the limit for locked memory is " + LockedLimit() +
-                             ": raise it (`ulimit -l unlimited`, or LimitMEMLOCK=infinity of the service)"};
-}
-
-Status VerbsQueue::Create(uint32_t psn) {
-  ibv::PortAttr port{};
-  if (library_.query_port(device_->context_, static_cast<uint8_t>(port_.port), &port) != 0) {
-    return {Code::kSystem, Error(device_->name_ + " does not tell the state of its port")};
-  }
-  std::string name = device_->name_ + " port " + std::to_string(port_.port);
-  Status status = Register();
-  if (!status.ok()) return status;
-  channel_ = library_.create_comp_channel(device_->context_);
-  if (channel_ == nullptr) return {Code::kSystem, Error(name + ": no completion channel")};
-  status = SetNonBlocking(channel_->fd);
-  if (!status.ok()) return status;
-  auto entries = static_cast<int>(shape_.send_slots + shape_.writes + shape_.receive_slots);
-  cq_ = library_.create_cq(device_->context_, entries, nullptr, channel_, 0);
-  if (cq_ == nullptr) return {Code::kSystem, Error(name + ": no completion queue")};
-  ibv::QpInitAttr init{};
-  init.send_cq = init.receive_cq = cq_;
-  init.cap = {shape_.send_slots + shape_.writes, shape_.receive_slots, 1, 1, 0};
-  init.type = ibv::kQpTypeRc;
-  qp_ = library_.create_qp(device_->pd_, &init);
-  if (qp_ == nullptr) return {Code::kSystem, Error(name + ": no queue pair")};
-  if (port.state != ibv::kPortActive) return {Code::kPeerLost, name + " is not active; see `rdma link`"};
-  ibv::QpAttr attributes{};
-  attributes.port = static_cast<uint8_t>(port_.port);
-  attributes.pkey_index = static_cast<uint16_t>(settings_.pkey_index);
-  attributes.access_flags = shape_.writes > 0 ? kRemoteWrite : 0;
-  status = Modify(&attributes, ibv::kStateInit, ibv::kSetPkeyIndex | ibv::kSetPort | ibv::kSetAccess, "INIT");
-  if (!status.ok()) return status;
-  address_ = {port_.gid,
-              qp_->number,
-              psn,
-              port.active_mtu,
-              port.lid,
-              static_cast<uint8_t>(port.link_layer == ibv::kLinkLayerInfiniband),
-              shape_.receive_slots,
-              shape_.receive_bytes};
-  return {};
-}
-
-Status VerbsQueue::Modify(ibv::QpAttr* attributes, uint32_t state, int what, const char* name) {
-  attributes->state = state;
-  int error = library_.modify_qp(qp_, attributes, what | ibv::kSetState);
-  if (error == 0) return {};
-  return {Code::kSystem,
-          device_->name_ + ": the queue pair does not get to " + name + ": " + std::strerror(std::abs(error))};
-}
-
-Status VerbsQueue::Connect(const RcAddress& peer) {
-  if (peer.infiniband != address_.infiniband) {
-    return {Code::kSystem,
-            "the link layers differ: one end's port is InfiniBand, the other's Ethernet; connect like "
-            "with like, or set R2CC_TRANSPORT=tcp"};
-  }
-  ibv::QpAttr attributes{};
-  attributes.path_mtu = std::min(peer.mtu, address_.mtu);
-  attributes.remote_qp = peer.number;
-  attributes.receive_psn = peer.psn;
-  attributes.min_rnr_timer = kShortestRnrTimer;
-  ibv::AddressAttr& to = attributes.address;
-  std::memcpy(to.route.dgid.raw, peer.gid.data(), peer.gid.size());
-  to.route.sgid_index = static_cast<uint8_t>(port_.gid_index);
-  to.route.hop_limit = kHops;
-  to.route.traffic_class = static_cast<uint8_t>(settings_.traffic_class);
-  to.dlid = peer.lid;
-  to.sl = static_cast<uint8_t>(settings_.service_level);
-  to.is_global = address_.infiniband == 0;
-  to.port = static_cast<uint8_t>(port_.port);
-  Status status = Modify(&attributes, ibv::kStateReadyToReceive,
-                         ibv::kSetAddress | ibv::kSetPathMtu | ibv::kSetRemoteQp | ibv::kSetReceivePsn |
-                             ibv::kSetMaxDestRdAtomic | ibv::kSetMinRnrTimer,
-                         "RTR");
-  if (!status.ok()) return status;
-  attributes = {};
-  attributes.send_psn = address_.psn;
-  attributes.timeout = static_cast<uint8_t>(settings_.timeout);
-  attributes.retry_count = static_cast<uint8_t>(settings_.retries);
-  attributes.rnr_retry = kRnrRetries;
-  return Modify(&attributes, ibv::kStateReadyToSend,
-                ibv::kSetTimeout | ibv::kSetRetryCount | ibv::kSetRnrRetry | ibv::kSetSendPsn | ibv::kSetMaxRdAtomic,
-                "RTS");
-}
-
-// A queue pair in ERR drops whatever still comes; one that is destroyed has no request left that reads memory, either.
-// Where a device does neither, it loses its hold on the program's memory.
-Status VerbsQueue::Fence() {
-  if (qp_ == nullptr) return {};
-  ibv::QpAttr attributes{};
-  Status status = Modify(&attributes, ibv::kStateError, 0, "ERR");
-  device_->Forget(qp_);
-  if (library_.destroy_qp(qp_) != 0) {
-    return shape_.writes > 0 ? device_->memory_->Revoke(device_->pd_) : status;
-  }
-  qp_ = nullptr;
-  return {};
-}
-
-VerbsQueue::~VerbsQueue() {
-  (void)Fence();
-  if (cq_ != nullptr) {
-    TakeEvents();  // the library waits for those that were not taken
-    library_.destroy_cq(cq_);
-  }
-  if (channel_ != nullptr) library_.destroy_comp_channel(channel_);
-  bool given_back = region_ == nullptr || library_.dereg_mr(region_) == 0;
-  // What a device may still write to is nobody else's.
-  if (memory_ != nullptr && given_back) munmap(memory_, bytes());
-}
-
-Status VerbsQueue::PostSend(uint64_t id, uint32_t slot, uint32_t bytes) {
-  ibv::Sge part{reinterpret_cast<uint64_t>(send_slot(slot)), bytes, region_->lkey};
-  ibv::SendRequest request{};
-  request.id = id;
-  request.parts = &part;
-  request.opcode = ibv::kOpSend;
-  return Post(&request);
-}
-
-Status VerbsQueue::PostWrite(uint64_t id, const char* data, uint32_t bytes, uint32_t local_key, uint64_t address,
-                             uint32_t remote_key) {
-  ibv::Sge part{reinterpret_cast<uint64_t>(data), bytes, local_key};
-  ibv::SendRequest request{};
-  request.id = id;
-  request.parts = &part;
-  request.opcode = ibv::kOpWrite;
-  request.remote_address = address;
-  request.remote_key = remote_key;
-  return Post(&request);
-}
-
-bool VerbsQueue::Find(const char* data, size_t bytes, RcKeys* keys) {
-  if (device_->memory_ == nullptr) return false;
-  std::string why_not;
-  bool found = device_->memory_->Find(library_, device_->pd_, data, bytes, keys, &why_not);
-  if (!why_not.empty()) device_->log_->Add("rdma_copies", "", "", device_->name_ + why_not);
-  return found;
-}
-
-Status VerbsQueue::Post(ibv::SendRequest* request) {
-  if (qp_ == nullptr) return {Code::kPeerLost, device_->name_ + ": the queue pair was fenced"};
-  request->part_count = 1;
-  request->flags = ibv::kSignaled;
-  ibv::SendRequest* refused = nullptr;
-  int error = device_->context_->ops.post_send(qp_, request, &refused);
-  if (error == 0) return {};
-  return {Code::kSystem, device_->name_ + ": ibv_post_send: " + std::strerror(std::abs(error))};
-}
-
-Status VerbsQueue::PostReceive(uint64_t id, uint32_t slot) {
-  if (qp_ == nullptr) return {Code::kPeerLost, device_->name_ + ": the queue pair was fenced"};
-  ibv::Sge part{reinterpret_cast<uint64_t>(receive_slot(slot)), shape_.receive_bytes, region_->lkey};
-  ibv::ReceiveRequest request{id, nullptr, &part, 1};
-  ibv::ReceiveRequest* refused = nullptr;
-  int error = device_->context_->ops.post_receive(qp_, &request, &refused);
-  if (error == 0) return {};
-  return {Code::kSystem, device_->name_ + ": ibv_post_recv: " + std::strerror(std::abs(error))};
-}
-
-Status VerbsQueue::Poll(std::vector<RcDone>* done) {
-  ibv::Completion found[kCompletionBatch];
-  int count = kCompletionBatch;
-  while (count == kCompletionBatch) {
-    count = device_->context_->ops.poll_cq(cq_, kCompletionBatch, found);
-    if (count < 0) return {Code::kSystem, device_->name_ + ": ibv_poll_cq failed"};
-    for (int i = 0; i < count; ++i) {
-      const ibv::Completion& one = found[i];
-      done->push_back({one.id, one.status == 0 ? "" : library_.wc_status_str(one.status), one.bytes});
-    }
-  }
-  return {};
-}
-
-void VerbsQueue::TakeEvents() {
-  ibv::Cq* cq = nullptr;
-  void* context = nullptr;
-  unsigned count = 0;
-  while (library_.get_cq_event(channel_, &cq, &context) == 0) ++count;
-  if (count > 0) library_.ack_cq_events(cq_, count);
-}
-
-void RdmaMemory::Add(const char* data, size_t bytes) {
-  MutexLock lock(mutex_);
-  ranges_.Add(data, bytes);
-}
-
-void RdmaMemory::Drop(const char* data, size_t bytes) {
-  MutexLock lock(mutex_);
-  auto known = ranges_.Drop(data, bytes);
-  if (!known) return;
-  for (const auto& [pd, region] : known->regions) {
-    if (region != nullptr) (void)known->give_back(region);
-  }
-}
-
-bool RdmaMemory::Find(const ibv::Library& library, ibv::Pd* pd, const char* data, size_t bytes, RcKeys* keys,
-                      std::string* why_not) {
-  MutexLock lock(mutex_);
-  auto range = ranges_.Find(data, bytes);
-  if (!range) return false;
-  range->known->give_back = library.dereg_mr;
-  auto [entry, is_new] = range->known->regions.try_emplace(pd, nullptr);
-  if (is_new) {
-    entry->second = library.reg_mr(pd, const_cast<char*>(range->data), range->bytes, kLocalWrite | kRemoteWrite);
-    if (entry->second == nullptr) {
-      *why_not = " cannot register " + std::to_string(range->bytes / 1024) +
-                 " KiB of the program's memory, which are " + "copied: " + std::strerror(errno) +
-                 "; the limit for locked memory is " + LockedLimit() +
-                 " (`ulimit -l unlimited`, or LimitMEMLOCK=infinity of the service)";
-    }
-  }
-  if (entry->second == nullptr) return false;
-  *keys = {entry->second->lkey, entry->second->rkey};
-  return true;
-}
-
-Status RdmaMemory::Revoke(const ibv::Pd* pd) {
-  MutexLock lock(mutex_);
-  int failed = 0;
-  ranges_.ForEach([&](Known* known) {
-    auto entry = known->regions.extract(pd);
-    if (!entry.empty() && entry.mapped() != nullptr && known->give_back(entry.mapped()) != 0) ++failed;
-  });
-  if (failed == 0) return {};
-  return {Code::kSystem, "a device gives " + std::to_string(failed) + " registrations of memory not back"};
-}
-
 RdmaDevice::~RdmaDevice() {
   Unwatch();
   if (memory_ != nullptr && pd_ != nullptr) (void)memory_->Revoke(pd_);
@@ -360,7 +49,7 @@ RdmaDevice::~RdmaDevice() {
 Status RdmaDevice::Open(EventLoop* loop, EventLog* log) {
   int count = 0;
   ibv::Device** devices = library_.get_device_list(&count);
-  if (devices == nullptr) return {Code::kSystem, Error("the list of RDMA devices")};
+  if (devices == nullptr) return {Code::kSystem, ibv::Error("the list of RDMA devices")};
   for (int i = 0; i < count; ++i) {
     if (name_ == devices[i]->name) context_ = library_.open_device(devices[i]);
   }
@@ -373,8 +62,8 @@ Status RdmaDevice::Open(EventLoop* loop, EventLog* log) {
                                "; is its provider installed (ibverbs-providers), and /dev/infiniband there?"};
   }
   pd_ = library_.alloc_pd(context_);
-  if (pd_ == nullptr) return {Code::kSystem, Error(name_ + ": no protection domain")};
-  Status status = SetNonBlocking(context_->async_fd);
+  if (pd_ == nullptr) return {Code::kSystem, ibv::Error(name_ + ": no protection domain")};
+  Status status = ibv::SetNonBlocking(context_->async_fd);
   if (!status.ok()) return status;
   loop_ = loop;
   log_ = log;
@@ -397,6 +86,14 @@ Status RdmaDevice::MakeQueue(const RcPort& port, const VerbsSettings& settings, 
   }
   *queue = std::move(made);
   return {};
+}
+
+// Nothing is registered: of a descriptor that is none, a driver that takes them says so (EBADF).
+bool RdmaDevice::TakesDmabuf() const {
+  if (library_.reg_dmabuf_mr == nullptr) return false;
+  ibv::Mr* region = library_.reg_dmabuf_mr(pd_, 0, 0, 0, -1, 0);
+  if (region != nullptr) (void)library_.dereg_mr(region);
+  return region != nullptr || errno == EBADF;
 }
 
 void RdmaDevice::Forget(const void* qp) {
@@ -469,8 +166,13 @@ Status Rdma::Open(EventLoop* loop, EventLog* log, std::unique_ptr<Rdma>* rdma) {
   return {};
 }
 
+Rdma::Rdma() = default;
+
+Rdma::~Rdma() = default;
+
 void Rdma::Unwatch() {
   MutexLock lock(mutex_);
+  readers_.clear();
   for (auto& [name, device] : devices_) device->Unwatch();
 }
 
@@ -478,7 +180,8 @@ Status Rdma::DeviceOf(const std::string& name, std::shared_ptr<RdmaDevice>* devi
   std::shared_ptr<RdmaDevice>& known = devices_[name];
   if (known != nullptr && known->is_gone()) {
     known->Unwatch();
-    known.reset();  // it ends with its last queue
+    known.reset();  // it ends with its last queue, or reader
+    std::erase_if(readers_, [&name](const auto& entry) { return entry.first.first == name; });
   }
   if (known == nullptr) {
     auto made = std::make_shared<RdmaDevice>(library_, name, memory_);
@@ -490,23 +193,57 @@ Status Rdma::DeviceOf(const std::string& name, std::shared_ptr<RdmaDevice>* devi
   return {};
 }
 
+Status Rdma::PortOf(const Nic& nic, RcPort* port, std::shared_ptr<RdmaDevice>* device) {
+  auto known = ports_.find(nic.address.s_addr);
+  if (known == ports_.end() || !StillThere(kSysfs, known->second)) {
+    Status status = FindPort(kSysfs, nic, settings_, port);
+    if (!status.ok()) return status;
+    ports_[nic.address.s_addr] = *port;
+  }
+  *port = ports_[nic.address.s_addr];
+  return DeviceOf(port->device, device);
+}
+
 Status Rdma::Make(const Nic& nic, const RcShape& shape, uint32_t psn, std::weak_ptr<RcWatcher> watcher,
                   std::unique_ptr<RcQueue>* queue) {
   RcPort port;
   std::shared_ptr<RdmaDevice> device;
   {
     MutexLock lock(mutex_);
-    auto known = ports_.find(nic.address.s_addr);
-    if (known == ports_.end() || !StillThere(kSysfs, known->second)) {
-      Status status = FindPort(kSysfs, nic, settings_, &port);
-      if (!status.ok()) return status;
-      ports_[nic.address.s_addr] = port;
-    }
-    port = ports_[nic.address.s_addr];
-    Status status = DeviceOf(port.device, &device);
+    Status status = PortOf(nic, &port, &device);
     if (!status.ok()) return status;
   }
   return device->MakeQueue(port, settings_, shape, psn, std::move(watcher), queue);
+}
+
+bool Rdma::TakesDmabuf(const std::vector<Nic>& nics) {
+  MutexLock lock(mutex_);
+  return std::ranges::all_of(nics, [this](const Nic& nic) {
+    RcPort port;
+    std::shared_ptr<RdmaDevice> device;
+    return PortOf(nic, &port, &device).ok() && device->TakesDmabuf();
+  });
+}
+
+// nullptr where the device, or its port, does not serve any more.
+std::shared_ptr<LoopbackReader> Rdma::ReaderOf(const RdmaMemory::Unflushed& what) {
+  std::shared_ptr<RdmaDevice> device = what.device.lock();
+  MutexLock lock(mutex_);
+  std::shared_ptr<LoopbackReader>& reader = readers_[{what.port.device, what.port.port}];
+  bool serves = device != nullptr && !device->is_gone();
+  if (reader != nullptr && (!serves || !reader->is_of(device.get()) || reader->has_failed())) reader.reset();
+  if (reader == nullptr && serves) {
+    (void)LoopbackReader::Make(device, what.port, settings_, RandomWord() & kMostPsn, &reader);
+  }
+  return reader;
+}
+
+std::unique_ptr<RcFlush> Rdma::Flush(const char* data, size_t bytes) {
+  std::vector<RdmaMemory::Unflushed> unflushed = memory_->FindUnflushed(data, bytes);
+  if (unflushed.empty()) return nullptr;
+  auto flush = std::make_unique<LoopbackFlush>(memory_, data, bytes);
+  for (const auto& what : unflushed) flush->Add(what, ReaderOf(what));
+  return flush;
 }
 
 }  // namespace r2ccl

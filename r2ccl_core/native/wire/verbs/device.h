@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/event_log.h"
@@ -12,31 +13,10 @@
 #include "net/poller.h"
 #include "wire/verbs/ibverbs.h"
 #include "wire/verbs/ports.h"
-#include "wire/verbs/rc_memory.h"
 #include "wire/verbs/rc_queue.h"
+#include "wire/verbs/rdma_memory.h"
 
 namespace r2ccl {
-
-// The memory that the program has registered. Each device knows a range by a registration of its own, made when it
-// first needs it. Thread-safe; a leaf lock, which is held while memory is pinned.
-class RdmaMemory {
- public:
-  void Add(const char* data, size_t bytes);
-  void Drop(const char* data, size_t bytes);
-  // False too where the device cannot register it: `why_not` is then told once for each range, else empty.
-  bool Find(const ibv::Library& library, ibv::Pd* pd, const char* data, size_t bytes, RcKeys* keys,
-            std::string* why_not);
-  // The device touches none of it any more. An error: it may.
-  Status Revoke(const ibv::Pd* pd);
-
- private:
-  struct Known {
-    int (*give_back)(ibv::Mr*) = nullptr;
-    std::map<const ibv::Pd*, ibv::Mr*> regions;  // nullptr: it cannot be registered
-  };
-  Mutex mutex_;
-  RcRanges<Known> ranges_ GUARDED_BY(mutex_);
-};
 
 // Opened once, for as long as the process has queues on it. Thread-safe.
 class RdmaDevice final : public Pollable, public std::enable_shared_from_this<RdmaDevice> {
@@ -52,6 +32,8 @@ class RdmaDevice final : public Pollable, public std::enable_shared_from_this<Rd
   bool is_gone() const { return gone_.load(); }
   // Queues that live.
   size_t queues();
+  // Whether its driver takes a dmabuf.
+  bool TakesDmabuf() const;
 
   Status MakeQueue(const RcPort& port, const VerbsSettings& settings, const RcShape& shape, uint32_t psn,
                    std::weak_ptr<RcWatcher> watcher, std::unique_ptr<RcQueue>* queue);
@@ -85,12 +67,14 @@ class RdmaDevice final : public Pollable, public std::enable_shared_from_this<Rd
   std::vector<Made> made_ GUARDED_BY(mutex_);
 };
 
+class LoopbackReader;
+
 class Rdma final : public RcMaker {
  public:
   // Opens the library. An error: this host has no RDMA to use, and why.
   static Status Open(EventLoop* loop, EventLog* log, std::unique_ptr<Rdma>* rdma);
   // REQUIRES: no queue is left.
-  ~Rdma() override = default;
+  ~Rdma() override;
   // Before the poller goes.
   void Unwatch();
 
@@ -98,9 +82,16 @@ class Rdma final : public RcMaker {
               std::unique_ptr<RcQueue>* queue) override;
   void AddMemory(const char* data, size_t bytes) override { memory_->Add(data, bytes); }
   void DropMemory(const char* data, size_t bytes) override { memory_->Drop(data, bytes); }
+  void AddDeviceMemory(const char* data, size_t bytes, const DeviceMemory& device) override {
+    memory_->Add(data, bytes, device);
+  }
+  std::unique_ptr<RcFlush> Flush(const char* data, size_t bytes) override;
+  bool TakesDmabuf(const std::vector<Nic>& nics) override;
 
  private:
-  Rdma() = default;
+  Rdma();
+  Status PortOf(const Nic& nic, RcPort* port, std::shared_ptr<RdmaDevice>* device) REQUIRES(mutex_);
+  std::shared_ptr<LoopbackReader> ReaderOf(const RdmaMemory::Unflushed& what);
   Status DeviceOf(const std::string& name, std::shared_ptr<RdmaDevice>* device) REQUIRES(mutex_);
 
   ibv::Library library_;
@@ -111,6 +102,7 @@ class Rdma final : public RcMaker {
   Mutex mutex_;  // guards what follows
   std::map<std::string, std::shared_ptr<RdmaDevice>> devices_ GUARDED_BY(mutex_);
   std::map<in_addr_t, RcPort> ports_ GUARDED_BY(mutex_);  // by the NIC's address, as they were found last
+  std::map<std::pair<std::string, int>, std::shared_ptr<LoopbackReader>> readers_ GUARDED_BY(mutex_);  // by ports
 };
 
 }  // namespace r2ccl

@@ -1,8 +1,12 @@
-// Opening libibverbs.
+// Opening libibverbs, and what its users say of errors.
 #include "wire/verbs/ibverbs.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/resource.h>
 
+#include <cerrno>
+#include <cstring>
 #include <string>
 
 namespace r2ccl::ibv {
@@ -22,7 +26,22 @@ Status Library::Open(const char* file, Library* library) {
   }
   R2CCL_IBV_CALLS(R2CCL_IBV_FIND)
 #undef R2CCL_IBV_FIND
+  found.reg_dmabuf_mr = reinterpret_cast<decltype(found.reg_dmabuf_mr)>(dlsym(handle, "ibv_reg_dmabuf_mr"));
   *library = found;
+  return {};
+}
+
+std::string Error(const std::string& what) { return what + ": " + std::strerror(errno); }
+
+std::string LockedLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "no limit";
+  return std::to_string(limit.rlim_cur / 1024) + " KiB";
+}
+
+Status SetNonBlocking(int fd) {
+  int flags = fcntl(fd, F_GETFL);
+  if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0) return {Code::kSystem, Error("fcntl")};
   return {};
 }
 

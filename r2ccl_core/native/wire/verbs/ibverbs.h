@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "base/status.h"
 
@@ -76,13 +77,14 @@ struct SendRequest {
   uint32_t opcode;
   uint32_t flags;
   uint32_t immediate;
-  uint64_t remote_address;  // of a write
+  uint64_t remote_address;  // of a write or read
   uint32_t remote_key;      // likewise
   uint32_t unused_half;
   uint64_t unused[9];  // of atomics, datagrams, windows and segmentation, none of which is asked for
 };
 constexpr uint32_t kOpWrite = 0;
 constexpr uint32_t kOpSend = 2;
+constexpr uint32_t kOpRead = 4;
 constexpr uint32_t kSignaled = 1 << 1;
 
 struct ReceiveRequest {
@@ -239,6 +241,11 @@ struct Channel {
   int references;
 };
 
+// What a registration or a queue pair allows.
+constexpr int kLocalWrite = 1 << 0;
+constexpr int kRemoteWrite = 1 << 1;
+constexpr int kRemoteRead = 1 << 2;
+
 // Of these only what stands here is read; the library makes them.
 struct Mr {
   Context* context;
@@ -296,12 +303,21 @@ struct Library {
 #define R2CCL_IBV_FIELD(name, result, parameters) result(*name) parameters = nullptr;
   R2CCL_IBV_CALLS(R2CCL_IBV_FIELD)
 #undef R2CCL_IBV_FIELD
+  // Memory of another device by its dmabuf: offset in it, bytes, the address by which it is known, descriptor, access.
+  // nullptr in releases before rdma-core 34.
+  Mr* (*reg_dmabuf_mr)(Pd*, uint64_t, size_t, uint64_t, int, int) = nullptr;
 
   // Opens libibverbs.so.1. The error says which package has it.
   static Status Open(const char* file, Library* library);
 };
 
 inline constexpr char kLibraryFile[] = "libibverbs.so.1";
+
+// `what`, and what errno says.
+std::string Error(const std::string& what);
+// Of RLIMIT_MEMLOCK.
+std::string LockedLimit();
+Status SetNonBlocking(int fd);
 
 }  // namespace r2ccl::ibv
 

@@ -125,14 +125,14 @@ Status VerbsSettings::Read(VerbsSettings* settings) {
   return status;
 }
 
-std::vector<std::string> IgnoredVariables(const char* const* environment) {
+std::vector<std::string> IgnoredVariables(const char* const* environment, bool gpu_memory) {
   constexpr std::string_view kRead[] = {"NCCL_IB_DISABLE", "NCCL_IB_HCA",  "NCCL_IB_GID_INDEX", "NCCL_IB_TC",
                                         "NCCL_IB_SL",      "NCCL_IB_PKEY", "NCCL_IB_TIMEOUT",   "NCCL_IB_RETRY_CNT"};
   std::vector<std::string> ignored;
   for (; *environment != nullptr; ++environment) {
     std::string_view entry = *environment;
     std::string_view name = entry.substr(0, entry.find('='));
-    bool concerns = name.starts_with("NCCL_IB_") || name.starts_with("NCCL_NET_GDR_");
+    bool concerns = name.starts_with("NCCL_IB_") || (!gpu_memory && name.starts_with("NCCL_NET_GDR_"));
     bool holds = entry == "NCCL_IB_ROCE_VERSION_NUM=2" || std::ranges::find(kRead, name) != std::end(kRead);
     if (concerns && !holds) ignored.emplace_back(name);
   }

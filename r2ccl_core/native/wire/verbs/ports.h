@@ -31,7 +31,7 @@ struct VerbsSettings {
 };
 
 // The variables of NCCL's about RDMA that are set in `environment`, ended by nullptr, and change nothing here.
-std::vector<std::string> IgnoredVariables(const char* const* environment);
+std::vector<std::string> IgnoredVariables(const char* const* environment, bool gpu_memory = false);
 
 struct RcPort {
   std::string device;  // such as mlx5_0

@@ -16,7 +16,11 @@ namespace r2ccl {
 template <typename Known>
 class RcRanges {
  public:
-  void Add(const char* data, size_t bytes) { ++ranges_[{data, bytes}].holders; }
+  Known& Add(const char* data, size_t bytes) {
+    Held& held = ranges_[{data, bytes}];
+    ++held.holders;
+    return held.known;
+  }
 
   // The range's, when nobody holds it any more.
   std::optional<Known> Drop(const char* data, size_t bytes) {

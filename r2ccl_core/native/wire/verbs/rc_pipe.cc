@@ -60,12 +60,12 @@ Status RcPipe::Send(RcKind kind, size_t bytes, int64_t now_ns, size_t counted) {
   return queue_->PostSend(sent_++, slot, static_cast<uint32_t>(sizeof header + bytes + kTailBytes));
 }
 
-Status RcPipe::Write(const char* data, size_t bytes, uint32_t local_key, uint64_t address, uint32_t remote_key,
+Status RcPipe::Write(uint64_t from, size_t bytes, uint32_t local_key, uint64_t address, uint32_t remote_key,
                      int64_t now_ns) {
   if (all_acknowledged()) progress_ns_ = now_ns;
   uint64_t id = kWrite | writes_++;
   flights_.push_back({id, now_ns, bytes});
-  return queue_->PostWrite(id, data, static_cast<uint32_t>(bytes), local_key, address, remote_key);
+  return queue_->PostWrite(id, from, static_cast<uint32_t>(bytes), local_key, address, remote_key);
 }
 
 Status RcPipe::ReturnSlots(int64_t now_ns) {

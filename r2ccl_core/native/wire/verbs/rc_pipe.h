@@ -64,8 +64,7 @@ class RcPipe {
 
   // How many bytes a write may have now; 0: it has to wait.
   size_t WriteRoom() const { return writes_ - written_ < shape_.writes ? kMostWriteBytes : 0; }
-  Status Write(const char* data, size_t bytes, uint32_t local_key, uint64_t address, uint32_t remote_key,
-               int64_t now_ns);
+  Status Write(uint64_t from, size_t bytes, uint32_t local_key, uint64_t address, uint32_t remote_key, int64_t now_ns);
   // Whether some have no completion yet: the memory is still read.
   bool is_writing() const { return writes_ != written_; }
   // Whether this end waits for a word of the other end's, as if there were no room.

@@ -2,6 +2,7 @@
 #include "wire/verbs/rc_queue.h"
 
 #include <cstring>
+#include <random>
 
 namespace r2ccl {
 namespace {
@@ -22,6 +23,8 @@ void Take(const uint8_t** at, T* value) {
 }
 
 }  // namespace
+
+uint32_t RandomWord() { return std::random_device()(); }
 
 std::string EncodeRcAddress(const RcAddress& address) {
   std::string bytes;

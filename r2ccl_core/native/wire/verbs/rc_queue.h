@@ -23,12 +23,15 @@ struct RcShape {
   uint32_t receive_slots = 0;
   uint32_t receive_bytes = 0;
   uint32_t writes = 0;  // beside the messages, at once
+  uint32_t reads = 0;   // likewise
 };
 
 // By which devices know registered memory.
 struct RcKeys {
   uint32_t local = 0;
   uint32_t remote = 0;
+  uint64_t address = 0;    // of the bytes that were looked for
+  bool is_device = false;  // a GPU's: its owner sees what is written there once it was flushed
 };
 
 // What the other end has to know of a queue.
@@ -44,6 +47,7 @@ struct RcAddress {
 };
 
 inline constexpr uint32_t kMostPsn = (1 << 24) - 1;
+uint32_t RandomWord();
 inline constexpr size_t kRcAddressBytes = 44;
 std::string EncodeRcAddress(const RcAddress& address);
 // Refuses what no correct peer says.
@@ -78,10 +82,14 @@ class RcQueue {
   virtual Status PostReceive(uint64_t id, uint32_t slot) = 0;
   // Whether all these bytes lie in memory that the program has registered, and by what the queue's device knows it.
   virtual bool Find(const char* data, size_t bytes, RcKeys* keys) = 0;
-  // Puts them where the other end's device has `address` in the memory that it knows by `remote_key`, in front of all
-  // messages that are sent later.
-  virtual Status PostWrite(uint64_t id, const char* data, uint32_t bytes, uint32_t local_key, uint64_t address,
+  // Puts what the queue's device has at `from` where the other end's device has `address` in the memory that it knows
+  // by `remote_key`, in front of all messages that are sent later.
+  virtual Status PostWrite(uint64_t id, uint64_t from, uint32_t bytes, uint32_t local_key, uint64_t address,
                            uint32_t remote_key) = 0;
+  // The other end may write to these bytes of a GPU's from now on; and it has, or will not any more. Fence ends that,
+  // too.
+  virtual void Granted(const char*, size_t) {}
+  virtual void Landed() {}
   // Adds what is done to `done`.
   virtual Status Poll(std::vector<RcDone>* done) = 0;
 
@@ -100,9 +108,25 @@ class RcWatcher {
   virtual void OnQueueLost(const std::string& reason) = 0;
 };
 
+// What devices wrote to a GPU's memory, on its way to where the GPU sees it.
+class RcFlush {
+ public:
+  virtual ~RcFlush() = default;
+  // An error: nobody knows whether it is there.
+  virtual Status Test(bool* done) = 0;
+};
+
 // Its queues find the registered memory.
 class RcMaker : public MemoryRegistry {
  public:
+  // A GPU's memory, which the processor sees at `data`; until DropMemory. Where it is not taken, the processor moves
+  // it.
+  virtual void AddDeviceMemory(const char*, size_t, const DeviceMemory&) {}
+  // nullptr: nothing was written there but by the processor.
+  virtual std::unique_ptr<RcFlush> Flush(const char*, size_t) { return nullptr; }
+  // Whether every device takes a GPU's memory by a dmabuf.
+  virtual bool TakesDmabuf(const std::vector<Nic>&) { return false; }
+
   // One that can be connected, on the port that has the NIC's address. Its first packet has the number `psn`, of 24
   // bits: a random one, so that late packets of a queue pair that had its number before do not fit. An error says what
   // is missing; kPeerLost: only the link, which may come back.

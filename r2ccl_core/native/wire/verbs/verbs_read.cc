@@ -122,6 +122,7 @@ void VerbsStream::Deliver() {
       owner_->OnHeard(path_);
       traffic_->rdma_received_bytes += arrival.bytes;
       grant_is_out_ = awaits_landed_ = false;  // what was to be written comes here
+      pipe_->queue().Landed();
       status = reader_.Feed(arrival.data, arrival.bytes);
     } else if (arrival.kind == RcKind::kTest || arrival.kind == RcKind::kEcho) {
       if (!TakeTest(arrival)) return;

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <random>
 #include <utility>
 
 namespace r2ccl {
@@ -14,8 +13,6 @@ namespace {
 constexpr int kTests = 2;
 
 }  // namespace
-
-uint32_t RandomWord() { return std::random_device()(); }
 
 VerbsStream::VerbsStream(VerbsShared* shared, EventLoop* loop, const std::shared_ptr<StreamOwner>& owner, int path,
                          const Nic& nic, NicTraffic* traffic, in_addr remote, bool dialled)

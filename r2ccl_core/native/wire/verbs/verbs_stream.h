@@ -39,8 +39,6 @@ inline constexpr RcShape kDialledShape{16, 32768, 32, 4096, 0};
 inline constexpr RcShape kAcceptedShape{32, 4096, 16, 32768, 0};
 inline constexpr uint32_t kWritesAtOnce = 16;  // of the same size, so that as much is under way
 
-uint32_t RandomWord();
-
 // Of a process. Outlives its streams.
 struct VerbsShared {
   RcMaker* maker = nullptr;

@@ -98,7 +98,7 @@ bool VerbsStream::ContinueWrites(int64_t now_ns) {
     if (bytes == 0) return false;
     size_t offset = out_sent_ - kHeaderBytes;
     Status status =
-        pipe_->Write(out_body_ + offset, bytes, keys_.local, granted_address_ + offset, granted_key_, now_ns);
+        pipe_->Write(keys_.address + offset, bytes, keys_.local, granted_address_ + offset, granted_key_, now_ns);
     if (!status.ok()) {
       Break(status.message());
       return false;
@@ -147,12 +147,12 @@ void VerbsStream::SendGrant() {
   bool finds = shared_->write_bytes > 0 && reader_.place() != nullptr &&
                pipe_->queue().Find(reader_.place(), reader_.body_left(), &keys);
   Place place = reader_.place() == nullptr ? Place::kNowhere : (finds ? Place::kGranted : Place::kCopied);
-  GrantWords grant{asked_, place, reinterpret_cast<uintptr_t>(reader_.place()), keys.remote};
-  if (!finds) grant.address = 0;
+  GrantWords grant{asked_, place, finds ? keys.address : 0, keys.remote};
   if (!SendNumbered(RcKind::kGrant, &grant, sizeof grant, Now(), 0)) return;
   owes_grant_ = false;
   awaits_landed_ = place != Place::kCopied;
   grant_is_out_ = place == Place::kGranted;
+  if (grant_is_out_ && keys.is_device) pipe_->queue().Granted(reader_.place(), reader_.body_left());
 }
 
 Status VerbsStream::TakeLanded(const RcPipe::Arrival& arrival) {
@@ -162,6 +162,7 @@ Status VerbsStream::TakeLanded(const RcPipe::Arrival& arrival) {
   }
   owner_->OnHeard(path_);
   if (grant_is_out_) traffic_->rdma_received_bytes += reader_.body_left();
+  pipe_->queue().Landed();
   grant_is_out_ = awaits_landed_ = false;
   return reader_.Landed();
 }

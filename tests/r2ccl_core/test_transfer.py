@@ -179,7 +179,7 @@ def test_what_is_not_registered_is_refused_and_stays_as_it_is() -> None:
 def test_bad_input_is_one_line() -> None:
     with engines(1) as (engine,):
         with pytest.raises(UsageError, match="no address of a transfer engine"):
-            engine.connect(b"R2KV\x01 and then nothing")
+            engine.connect(b"R2KV\x02 and then nothing")
         with pytest.raises(UsageError, match="contiguous and writeable"):
             engine.register(b"constant")
         with pytest.raises(UsageError, match="at least one byte"):

@@ -29,7 +29,8 @@ namespace r2ccl {
     "eager messages up to this size are copied, so that their sends are done at once")                                 \
   X(inline_bytes, "R2CC_INLINE_BYTES", 0, 0, 1073741824,                                                               \
     "most bytes in flight that the program's own thread moves for a connection; an I/O thread moves more; 0: 12 "      \
-    "KiB, or 256 KiB with fewer than eight processors, where programs that poll keep I/O threads waiting")             \
+    "KiB, or 256 KiB for transfers and with fewer than eight processors, where programs that poll keep I/O "           \
+    "threads waiting")                                                                                                 \
   X(stall_ms, "R2CC_FAILOVER_TIMEOUT_MS", 0, 0, 600000,                                                                \
     "silence after which a NIC with data in flight is given up; 0 adapts to the round trip (mode 0: 2 s or more)")     \
   X(stall_min_ms, "R2CC_STALL_MIN_MS", 80, 5, 600000, "lower limit of the adaptive stall timer")                       \

@@ -112,8 +112,9 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
   Comm(Environment* environment, Wire* wire);
 
   // Done: `*done` is set, `*size` and `*tag` are the message's own, where asked for, and the request is gone.
-  // A failure is final for the whole connection.
-  Status Test(Request* request, bool* done, uint64_t* size, uint32_t* tag = nullptr);
+  // A failure is final for the whole connection. Of one that is not done it looks whether something has come for it,
+  // unless that is left to the wire's thread (`reads`).
+  Status Test(Request* request, bool* done, uint64_t* size, uint32_t* tag = nullptr, bool reads = true);
 
   // Never waits for the peer, which is told wherever a stream stands between two frames. Outstanding requests
   // fail, and nothing touches their buffers afterwards. Idempotent. What was done because it was copied still goes to

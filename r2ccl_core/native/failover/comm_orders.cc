@@ -104,10 +104,10 @@ void Comm::OnKick() {
   EmptyInbox();
 }
 
-Status Comm::Test(Request* request, bool* done, uint64_t* size, uint32_t* tag) {
+Status Comm::Test(Request* request, bool* done, uint64_t* size, uint32_t* tag, bool reads) {
   *done = false;
   Request::State state = request->state.load(std::memory_order_acquire);
-  if (state == Request::kPending && inline_.load(std::memory_order_relaxed) && mutex_.try_lock()) {
+  if (state == Request::kPending && reads && inline_.load(std::memory_order_relaxed) && mutex_.try_lock()) {
     MutexLock lock(mutex_, std::adopt_lock);
     Poll();
     state = request->state.load(std::memory_order_acquire);

@@ -256,10 +256,11 @@ void RecvComm::Deliver(Message& message) {
 void RecvComm::CountLazy(const Frame& frame) {
   bool copied = (frame.flags & kBufferedFlag) != 0;
   bool bulk = (frame.flags & kBulkFlag) != 0;
-  bool patient = (frame.flags & kPatientFlag) != 0 && environment_->program_polls && (bulk || ExpectsMore(frame.a));
+  bool patient = (frame.flags & kPatientFlag) != 0 && TellsLate() && (bulk || ExpectsMore(frame.a));
   if (copied || patient) {
     lazy_bytes_ += frame.body_bytes;
-    uint64_t limit = copied ? kLazyMessages : (bulk ? kLazyBulk : kLazyPatient);
+    uint64_t most_patient = tells_late_.load(std::memory_order_relaxed) ? kLazyMessages : kLazyPatient;
+    uint64_t limit = copied ? kLazyMessages : (bulk ? kLazyBulk : most_patient);
     bool some = ++lazy_chunks_ < limit && (!copied || lazy_bytes_ < kLazyBytes);
     if (some && !copied) TellSoon();
     if (some) return;
@@ -275,8 +276,15 @@ void RecvComm::TellSoon() {
 // PING the sending end asks for one that it does need: if it is not posted yet, it is told of as soon as it is,
 // whatever comes in between.
 void RecvComm::Announce() {
-  bool later = relaxed_ && !asked_ && environment_->program_polls && posted_ - announced_ < kLazyMessages;
+  bool later = relaxed_ && !asked_ && TellsLate() && posted_ - announced_ < kLazyMessages;
   if (!later) SendAck(nullptr);
+}
+
+// Who has the mutex is about to tell, or ticks will.
+void RecvComm::Tell() {
+  if (!mutex_.try_lock()) return;
+  MutexLock lock(mutex_, std::adopt_lock);
+  if (failure_.ok() && untold_since_ns_ != 0) SendAck(nullptr);
 }
 
 void RecvComm::AfterRead(Path& path) {

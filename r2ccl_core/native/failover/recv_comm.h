@@ -56,6 +56,11 @@ class RecvComm final : public Comm {
   // was verified.
   Status Irecv(void* data, uint64_t capacity, Request** request, bool watched = false);
 
+  // From now on `Tell` is called soon after each message was taken, so that the sending end, where it can go on
+  // meanwhile, hears of the message and of the next receive together.
+  void ExpectTell() { tells_late_.store(true); }
+  void Tell();
+
   // The number of the first message that is not delivered yet; whoever has read it sees the marks of all before it.
   uint64_t oldest() const { return oldest_.load(); }
   // The number of the first message that carried a mark; kNoMessage until then.
@@ -113,6 +118,7 @@ class RecvComm final : public Comm {
   void CountLazy(const Frame& frame) REQUIRES(mutex_);
   void TellSoon() REQUIRES(mutex_);
   bool HasNews() const REQUIRES(mutex_) { return lazy_chunks_ > 0 || untold_since_ns_ != 0 || posted_ != announced_; }
+  bool TellsLate() const { return environment_->program_polls || tells_late_.load(std::memory_order_relaxed); }
   bool ExpectsMore(uint64_t number) const REQUIRES(mutex_) { return posted_ > number + 1; }
   void SendAck(Path* preferred) REQUIRES(mutex_);
   std::string EncodeState(bool farewell = false) const REQUIRES(mutex_);
@@ -129,6 +135,7 @@ class RecvComm final : public Comm {
   uint64_t first_ GUARDED_BY(mutex_) = 0;            // number of messages_.front()
   std::atomic<uint64_t> oldest_{0};                  // the same, for all threads
   std::atomic<uint64_t> marked_{kNoMessage};
+  std::atomic<bool> tells_late_{false};
   uint64_t posted_ GUARDED_BY(mutex_) = 0;  // receives posted so far
   bool ack_due_ GUARDED_BY(mutex_) = false;
   // Delayed acknowledgements, of chunks whose sender can wait and of receives posted while early messages arrive.

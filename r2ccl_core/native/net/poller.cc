@@ -29,7 +29,7 @@ std::string WhatLeaves(const Call& call) {
 
 }  // namespace
 
-Status Poller::Start(std::function<void()> on_tick) {
+Status Poller::Start(std::function<void()> on_tick, std::function<void()> on_turn) {
   epoll_ = Fd(epoll_create1(EPOLL_CLOEXEC));
   wake_ = Fd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!epoll_.valid() || !wake_.valid()) return {Code::kSystem, std::string("epoll: ") + std::strerror(errno)};
@@ -40,6 +40,7 @@ Status Poller::Start(std::function<void()> on_tick) {
     return {Code::kSystem, std::string("epoll: ") + std::strerror(errno)};
   }
   on_tick_ = std::move(on_tick);
+  on_turn_ = std::move(on_turn);
   try {
     thread_ = std::thread([this] { Run(); });
   } catch (const std::system_error& error) {
@@ -184,6 +185,7 @@ void Poller::Run() {
       WhatLeaves(on_tick_);
       next_tick = NowNs() + kTickMs * kMillisecond;
     }
+    if (on_turn_) WhatLeaves(on_turn_);
   }
 }
 

@@ -51,8 +51,9 @@ class Poller final : public EventLoop {
   Poller() = default;
   ~Poller() override { Stop(); }
 
-  // `on_tick` runs on the poller's thread about every kTickMs.
-  Status Start(std::function<void()> on_tick);
+  // `on_tick` runs on the poller's thread about every kTickMs; `on_turn`, if there is one, after everything else that
+  // was to be done, before the thread sleeps.
+  Status Start(std::function<void()> on_tick, std::function<void()> on_turn = nullptr);
   // Joins the thread. No callback runs afterwards. Idempotent; REQUIRES: not called by the poller's thread.
   void Stop();
 
@@ -87,6 +88,7 @@ class Poller final : public EventLoop {
   Fd wake_;
   std::thread thread_;
   std::function<void()> on_tick_;
+  std::function<void()> on_turn_;
   std::atomic<bool> stopping_{false};
   Mutex mutex_;  // leaf lock: guards what follows
   std::unordered_map<uint64_t, Registration> registrations_ GUARDED_BY(mutex_);

@@ -120,6 +120,27 @@ TEST(Poller, ExceptionsEndNothingButWhatTheyLeft) {
   EXPECT_TRUE(Until([&] { return ticks > seen + 1; }));
 }
 
+// After what woke the thread, before it sleeps again.
+TEST(Poller, ATurnEndsAfterWhatWasToBeDone) {
+  auto watched = std::make_shared<Watched>();
+  std::atomic<int> ticks{0};
+  std::atomic<int> kicks_seen{0};
+  std::atomic<int> ticks_seen{0};
+  Poller poller;
+  auto on_turn = [&] {
+    kicks_seen = watched->kicks.load();
+    ticks_seen = ticks.load();
+    throw std::bad_alloc();
+  };
+  ASSERT_TRUE(poller.Start([&] { ++ticks; }, on_turn).ok());
+  for (int round = 1; round <= 20; ++round) {
+    poller.Kick(watched);
+    ASSERT_TRUE(Until([&] { return kicks_seen == round; }));
+  }
+  int seen = ticks;
+  EXPECT_TRUE(Until([&] { return ticks_seen > seen; }));
+}
+
 // Each end in turn: the stream is given up and dialled again, and every byte arrives.
 TEST(Poller, AStreamThatCannotBeWatchedIsDialledAgain) {
   for (int refused : {1, 2, 5}) {

@@ -39,14 +39,19 @@ class HandmadeStream {
       auto* bytes = reinterpret_cast<const uint8_t*>(heard_.data());
       if (!DecodeFrame(bytes, &frame).ok() || heard_.size() < kHeaderBytes + frame.body_bytes) break;
       if (frame.type == FrameType::kAck) newest = DecodeAckEntries(bytes + kHeaderBytes, frame.body_bytes);
+      words_ += frame.type == FrameType::kAck ? 1 : 0;
       heard_.erase(0, kHeaderBytes + frame.body_bytes);
     }
     return newest;
   }
 
+  // How many acknowledgements `Newest` has seen.
+  int words() const { return words_; }
+
  private:
   Fd fd_;
   std::string heard_;
+  int words_ = 0;
 };
 
 // The last piece of a message may come by a faster path than one that said that its acknowledgement has time. The
@@ -103,6 +108,54 @@ TEST(Receiver, AWholeMessageIsAcknowledgedAtOnceWhateverCameLast) {
   paths.clear();
   recv->Close();
   net->Shutdown();
+}
+
+// Who says that it will ask for it has one acknowledgement sent for many messages whose sender has time.
+TEST(Receiver, WhoTellsLaterHasManyMessagesAcknowledgedTogether) {
+  constexpr uint64_t kMessages = 200;
+  for (bool tells : {false, true}) {
+    SCOPED_TRACE(tells);
+    std::shared_ptr<Net> net;
+    std::shared_ptr<Listener> listener;
+    std::shared_ptr<RecvComm> recv;
+    ASSERT_TRUE(Net::Create(PatientParams(2), LoopbackNics(2, 1), &net).ok());
+    ASSERT_TRUE(net->Listen(&listener).ok());
+    HandmadeStream path(listener->handle(), 0);
+    path.Say(EncodeHello(0, 1, kConnection, 1, listener->handle().secret));
+    ASSERT_TRUE(Until([&] { return path.Newest().has_value(); }));
+    ASSERT_TRUE(Until([&] { return (recv = listener->Accept()) != nullptr; }));
+    if (tells) recv->ExpectTell();
+    std::vector<char> buffers((kMessages + 1) * 64);
+    std::vector<Request*> requests(kMessages + 1);  // one more than come
+    for (uint64_t i = 0; i <= kMessages; ++i) {
+      ASSERT_TRUE(recv->Irecv(buffers.data() + i * 64, 64, &requests[i]).ok());
+    }
+    std::string all;
+    for (uint64_t message = 0; message < kMessages; ++message) {
+      Frame frame{.type = FrameType::kData, .path = 0, .epoch = 1, .body_bytes = 64, .a = message};
+      frame.b = 64;
+      frame.d = kChunkBytes;
+      frame.flags = kPatientFlag | kEarlyFlag;
+      std::string bytes(kHeaderBytes, '\0');
+      EncodeFrame(frame, reinterpret_cast<uint8_t*>(bytes.data()));
+      all += bytes + std::string(64, 'x');
+    }
+    int before = path.words();
+    path.Say(all);
+    for (uint64_t i = 0; i < kMessages; ++i) {
+      bool done = false;
+      while (!done) ASSERT_TRUE(recv->Test(requests[i], &done, nullptr).ok());
+    }
+    recv->Tell();
+    ASSERT_TRUE(Until([&] {
+      auto newest = path.Newest();
+      return newest && (*newest)[0].chunks == kMessages;
+    }));
+    int words = path.words() - before;
+    EXPECT_EQ(words < static_cast<int>(kMessages) / 2, tells) << words;
+    recv->Close();
+    net->Shutdown();
+  }
 }
 
 }  // namespace

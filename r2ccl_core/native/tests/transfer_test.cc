@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <numeric>
@@ -56,6 +57,26 @@ TEST(TransferMessage, HoldsAllBytesOfItsPiecesOrNone) {
   bytes = Encode(sent);
   EXPECT_TRUE(Decode(bytes.data(), bytes.size(), &got).ok());
   EXPECT_FALSE(Decode((bytes + "a").data(), bytes.size() + 1, &got).ok());
+}
+
+TEST(TransferMessage, NotifiesOnlyAtTheEndOfAWrite) {
+  Message sent;
+  sent.kind = Kind::kWrite;
+  sent.last = sent.notifies = true;
+  sent.text = "all is here";
+  std::string bytes = Encode(sent);
+  Message got;
+  ASSERT_EQ(Decode(bytes.data(), bytes.size(), &got).message(), "");
+  EXPECT_TRUE(got.last && got.notifies);
+  EXPECT_EQ(got.text, sent.text);
+  for (int kind = 0; kind <= static_cast<int>(Kind::kDone); ++kind) {
+    for (int bits = 0; bits < 256; ++bits) {
+      bytes[0] = static_cast<char>(kind);
+      bytes[1] = static_cast<char>(bits);
+      bool is_write = kind == static_cast<int>(Kind::kWrite);
+      EXPECT_EQ(Decode(bytes.data(), bytes.size(), &got).ok(), bits < 2 || (bits == 3 && is_write)) << kind << bits;
+    }
+  }
 }
 
 TEST(TransferMessage, OfAnyBytesIsRefusedOrRead) {
@@ -154,6 +175,220 @@ TEST(TransferEngine, ThreadsWriteReadAndNotifyAtOnceBothWays) {
     size_t count = 0;
     EXPECT_TRUE(Until([&] { return (count += engine->TakeNotifications().size()) == 2 * kRounds; })) << count;
   }
+}
+
+// Around each size at which a transfer is cut in another way, and with more ranges than a message holds: every byte is
+// in its place, and a notification of any length comes once, after them.
+TEST(TransferEngine, EverySizeArrivesBeforeItsNotification) {
+  Group group(2);
+  Engine& own = *group.engines[0];
+  EngineId peer = group.Connect(0, 1);
+  std::mt19937_64 random(TestSeed());
+  std::vector<uint64_t> sizes;
+  for (uint64_t edge : {uint64_t{1}, uint64_t{64} << 10, uint64_t{256} << 10, uint64_t{4} << 20, uint64_t{8} << 20}) {
+    for (uint64_t size : {edge - 1, edge, edge + 1}) sizes.push_back(size);
+  }
+  for (uint64_t size : sizes) {
+    for (uint64_t piece : {std::max<uint64_t>(size, 1), std::max<uint64_t>(size / 700, 1)}) {
+      for (Direction direction : {Direction::kWrite, Direction::kRead}) {
+        SCOPED_TRACE(std::to_string(size) + " in pieces of " + std::to_string(piece));
+        bool writes = direction == Direction::kWrite;
+        std::vector<char> mine(2 * size + 2);
+        std::vector<char> theirs(2 * size + 2);
+        auto& source = writes ? mine : theirs;
+        auto& sink = writes ? theirs : mine;
+        for (size_t at = 0; at < source.size(); at += sizeof(uint64_t)) {
+          uint64_t eight = random();
+          std::memcpy(source.data() + at, &eight, std::min(sizeof eight, source.size() - at));
+        }
+        std::vector<char> wanted(sink.size());
+        uint64_t my_key = 0;
+        uint64_t their_key = 0;
+        ASSERT_TRUE(own.Register(mine.data(), mine.size(), &my_key).ok());
+        ASSERT_TRUE(group.engines[1]->Register(theirs.data(), theirs.size(), &their_key).ok());
+        std::vector<Range> ranges;
+        for (uint64_t at = 0; at < size; at += piece) {
+          uint64_t bytes = std::min(piece, size - at);
+          uint64_t from = 2 * at + 1;  // with gaps, so that the pieces stay apart
+          ranges.push_back({my_key, from, their_key, from, bytes});
+          std::copy_n(source.begin() + static_cast<std::ptrdiff_t>(from), bytes,
+                      wanted.begin() + static_cast<std::ptrdiff_t>(from));
+        }
+        std::string text(std::vector<size_t>{0, 5, kMessageText, kMessageText + 1}[random() % 4], 'n');
+        std::shared_ptr<Transfer> transfer;
+        ASSERT_EQ(own.Begin(peer, direction, ranges, &text, &transfer).message(), "");
+        std::deque<Notification> told;
+        ASSERT_TRUE(Until([&] { return !(told = group.engines[1]->TakeNotifications()).empty(); }));
+        EXPECT_EQ(sink, wanted);
+        ASSERT_EQ(told.size(), 1U);
+        EXPECT_EQ(told[0].text, text);
+        ASSERT_TRUE(Ended(*transfer));
+        EXPECT_EQ(transfer->state(), Transfer::kDone) << transfer->status().message();
+        ASSERT_TRUE(own.Deregister(my_key, 10).ok());
+        ASSERT_TRUE(group.engines[1]->Deregister(their_key, 10).ok());
+        EXPECT_TRUE(group.engines[1]->TakeNotifications().empty());
+      }
+    }
+  }
+}
+
+// A peer that is written by hand: it says what it is told to.
+class Handmade {
+ public:
+  // Meets `engine`, which then knows it as `id()`.
+  Handmade(Engine& engine, int host) {
+    EXPECT_TRUE(Net::Create(PatientParams(2), LoopbackNics(host, 2), &net_).ok());
+    EXPECT_TRUE(net_->Listen(&listener_).ok());
+    own_.name = "by hand";
+    std::mt19937_64 random(TestSeed() + static_cast<uint64_t>(host));
+    for (uint8_t& byte : own_.id) byte = static_cast<uint8_t>(random());
+    own_.outer = listener_->handle();
+    Address theirs;
+    EXPECT_TRUE(Decode(engine.address(), &theirs).ok());
+    senders_.resize(static_cast<size_t>(theirs.outer.stripes) + 1);
+    for (size_t role = 0; role < senders_.size(); ++role) {
+      EXPECT_TRUE(net_->Connect(theirs.outer, &senders_[role]).ok());
+      Message hello;
+      hello.code = static_cast<uint8_t>(role);
+      hello.operation = 4711;
+      hello.text = Encode(own_);
+      hello.pieces.push_back({});
+      Say(role, Encode(hello));
+    }
+    bool ready = false;
+    EXPECT_TRUE(Until([&] {
+      while (auto comm = listener_->Accept()) receivers_.push_back(std::move(comm));
+      return engine.Ready(own_.id, &ready).ok() && ready;
+    }));
+  }
+  ~Handmade() { net_->Shutdown(); }
+  const EngineId& id() const { return own_.id; }
+  // False when it is not taken any more.
+  bool Say(size_t role, std::string bytes) {
+    said_.push_back(std::move(bytes));
+    Request* request = nullptr;
+    return senders_[role]->Isend(said_.back().data(), said_.back().size(), &request).ok();
+  }
+
+ private:
+  std::shared_ptr<Net> net_;
+  std::shared_ptr<Listener> listener_;
+  Address own_;
+  std::vector<std::shared_ptr<SendComm>> senders_;
+  std::vector<std::shared_ptr<RecvComm>> receivers_;
+  std::deque<std::string> said_;  // until the end
+};
+
+bool IsLost(Engine& engine, const EngineId& id) {
+  bool ready = false;
+  return Until([&] { return !engine.Ready(id, &ready).ok(); });
+}
+
+// The last reply ends a read: what still comes about it ends the connection, and changes nothing.
+TEST(TransferEngine, AReadEndsWithItsLastReply) {
+  for (Kind kind : {Kind::kReply, Kind::kDone}) {
+    Group group(1);
+    Engine& engine = *group.engines[0];
+    Handmade hand(engine, 20);
+    std::vector<char> memory(16, 1);
+    uint64_t key = 0;
+    ASSERT_TRUE(engine.Register(memory.data(), memory.size(), &key).ok());
+    std::shared_ptr<Transfer> transfer;
+    ASSERT_TRUE(engine.Begin(hand.id(), Direction::kRead, {{key, 0, 7, 0, 8}}, nullptr, &transfer).ok());
+    Message reply;
+    reply.kind = Kind::kReply;
+    reply.operation = 1;
+    reply.pieces = {{0, 0, 8}};
+    reply.data = "abcdefgh";
+    reply.last = true;
+    hand.Say(0, Encode(reply));
+    ASSERT_TRUE(Ended(*transfer));
+    EXPECT_EQ(transfer->state(), Transfer::kDone) << transfer->status().message();
+    EXPECT_EQ(std::string(memory.data(), 8), "abcdefgh");
+    reply.kind = kind;
+    reply.pieces = {};
+    reply.data = {};
+    hand.Say(0, Encode(reply));
+    EXPECT_TRUE(IsLost(engine, hand.id()));
+    EXPECT_EQ(transfer->state(), Transfer::kDone);
+  }
+}
+
+// A last reply that leaves bytes out is no read that ended well.
+TEST(TransferEngine, AReadThatEndsTooSoonFails) {
+  Group group(1);
+  Engine& engine = *group.engines[0];
+  Handmade hand(engine, 20);
+  std::vector<char> memory(16, 1);
+  uint64_t key = 0;
+  ASSERT_TRUE(engine.Register(memory.data(), memory.size(), &key).ok());
+  std::shared_ptr<Transfer> transfer;
+  ASSERT_TRUE(engine.Begin(hand.id(), Direction::kRead, {{key, 0, 7, 0, 8}}, nullptr, &transfer).ok());
+  Message reply;
+  reply.kind = Kind::kReply;
+  reply.operation = 1;
+  reply.pieces = {{0, 0, 7}};
+  reply.data = "abcdefg";
+  reply.last = true;
+  hand.Say(0, Encode(reply));
+  ASSERT_TRUE(Ended(*transfer));
+  EXPECT_EQ(transfer->state(), Transfer::kFailed);
+  EXPECT_NE(transfer->status().message().find("before all of it was sent"), std::string::npos);
+}
+
+// Whatever a peer says, memory that it was not told of stays as it is, and other peers' transfers go on.
+TEST(TransferEngine, APeerMaySayAnything) {
+  std::mt19937_64 random(TestSeed());
+  Group group(2);
+  Engine& engine = *group.engines[0];
+  EngineId good = group.Connect(0, 1);
+  std::vector<char> memory(1 << 16, 1);
+  std::vector<char> open(1 << 16, 1);
+  std::vector<char> far(1 << 16, 3);
+  uint64_t key = 0;
+  uint64_t open_key = 0;
+  uint64_t far_key = 0;
+  ASSERT_TRUE(engine.Register(memory.data(), memory.size(), &key).ok());
+  ASSERT_TRUE(engine.Register(open.data(), open.size(), &open_key).ok());
+  ASSERT_TRUE(group.engines[1]->Register(far.data(), far.size(), &far_key).ok());
+  for (int round = 0; round < 40; ++round) {
+    Handmade hand(engine, 20 + round);
+    std::shared_ptr<Transfer> read;
+    (void)engine.Begin(hand.id(), Direction::kRead, {{open_key, 0, 7, 0, 3000}}, nullptr, &read);
+    bool taken = true;
+    for (int i = 0; i < 30 && taken; ++i) {
+      Message message;
+      message.kind = static_cast<Kind>(1 + random() % static_cast<uint64_t>(Kind::kDone));
+      message.last = random() % 2 == 0;
+      message.notifies = message.kind == Kind::kWrite && message.last && random() % 2 == 0;
+      message.code = static_cast<uint8_t>(random() % 4);
+      message.operation = random() % 5 + static_cast<uint64_t>(round);
+      message.text = std::string(random() % 30, 'x');
+      uint64_t bytes = 0;
+      for (uint64_t pieces = random() % 4; pieces > 0; --pieces) {
+        uint64_t keys[] = {open_key, 0, 1, random()};
+        uint64_t offsets[] = {0, open.size() - 1, bytes, random()};
+        message.pieces.push_back({keys[random() % 4], offsets[random() % 4], random() % 4000});
+        bytes += message.pieces.back().bytes;
+      }
+      std::string data(random() % 2 == 0 ? bytes : 0, 'w');
+      message.data = data;
+      std::string encoded = Encode(message);
+      if (random() % 4 == 0) encoded[random() % encoded.size()] = static_cast<char>(random());
+      taken = hand.Say(random() % 4 == 0 ? 1 : 0, std::move(encoded));
+    }
+    std::shared_ptr<Transfer> transfer;
+    ASSERT_TRUE(engine.Begin(good, Direction::kWrite, {{key, 0, far_key, 0, far.size()}}, nullptr, &transfer).ok());
+    ASSERT_TRUE(Ended(*transfer));
+    ASSERT_EQ(transfer->state(), Transfer::kDone) << transfer->status().message();
+    engine.Disconnect(hand.id());
+    if (read != nullptr) {
+      EXPECT_TRUE(Ended(*read));
+    }
+  }
+  EXPECT_EQ(memory, std::vector<char>(memory.size(), 1));
+  EXPECT_EQ(far, memory);
+  (void)engine.TakeNotifications();
 }
 
 // Whatever the moment is at which a transfer is given up, or its memory or an engine goes away: it ends, and then

@@ -21,6 +21,10 @@ namespace {
 constexpr auto kLook = std::chrono::milliseconds(20);  // for what nobody tells of, such as a connection that ended
 constexpr double kLongestS = 1e9;                      // that anybody waits
 constexpr size_t kGuests = 4096;                       // connections that have not said whose they are
+// What the threads of NICs move themselves; above it, the engine's own thread does.
+constexpr uint64_t kFewPieces = 16;
+constexpr size_t kFewPeers = 16;
+constexpr int64_t kInlineBytes = 262144;  // see R2CC_INLINE_BYTES: some messages
 
 template <typename T>
 Status MakeUp(T* value) {
@@ -60,11 +64,14 @@ Status Engine::Create(const std::string& name, const Params& params, std::vector
   return status;
 }
 
-Status Engine::Start(const std::string& name, const Params& params, std::vector<Nic> nics, RcMaker* maker) {
+Status Engine::Start(const std::string& name, const Params& given, std::vector<Nic> nics, RcMaker* maker) {
+  Params params = given;
+  if (params.inline_bytes == 0) params.inline_bytes = kInlineBytes;
+  auto on_turn = [this] { OnTurn(); };
   own_.name = name;
   own_.host = ThisNetwork(nics);
   Status status = MakeUp(&own_.id);
-  if (status.ok()) status = Net::Create(params, std::move(nics), &outer_, nullptr, maker);
+  if (status.ok()) status = Net::Create(params, std::move(nics), &outer_, nullptr, maker, on_turn);
   if (status.ok()) status = outer_->report_status();
   if (status.ok()) status = outer_->Listen(&outer_listener_, static_cast<int>(outer_->environment().params.stripes));
   if (!status.ok()) return status;
@@ -75,13 +82,14 @@ Status Engine::Start(const std::string& name, const Params& params, std::vector<
     inside.status_dir.clear();  // a process has one status file, about its NICs
     inside.io_threads = 1;
     status = FindNic("lo", "127.0.0.1", &loopback);
-    if (status.ok()) status = Net::Create(inside, {loopback}, &inner_, outer_.get());
+    if (status.ok()) status = Net::Create(inside, {loopback}, &inner_, outer_.get(), nullptr, on_turn);
     if (status.ok()) status = inner_->Listen(&inner_listener_, 1);
     if (!status.ok()) return status;
     own_.inner = inner_listener_->handle();
   }
   shared_.address = Encode(own_);
   (void)NoMemory();
+  started_.store(true);
   thread_ = std::thread([this] { Run(); });
   return {};
 }
@@ -100,7 +108,8 @@ uint64_t Engine::Close(double drain_s) {
     for (const Guest& guest : guests_) guest.comm->Close();
     guests_.clear();
   }
-  if (outer_ != nullptr) notifier().Notify();
+  news_.Notify();
+  alarm_.Notify();
   if (thread_.joinable()) thread_.join();
   if (inner_ != nullptr) inner_->Shutdown();
   if (outer_ != nullptr) outer_->Shutdown();
@@ -169,7 +178,7 @@ Status Engine::Deregister(uint64_t key, double timeout_s) {
           peer->Fail({Code::kPeerLost, "memory was deregistered, and a transfer did not let go of it"});
         }
         outer_->DropMemory(region->data, region->bytes);
-        notifier().Notify();
+        news_.Notify();
         return {};
       }
     }
@@ -245,7 +254,7 @@ Status Engine::Ready(const EngineId& id, bool* ready) {
   Status status = Find(id, &peer);
   if (!status.ok()) return status;
   status = peer->Ready(ready);
-  if (!status.ok()) notifier().Notify();  // its transfers may have ended
+  if (!status.ok()) news_.Notify();  // its transfers may have ended
   return status;
 }
 
@@ -254,7 +263,7 @@ void Engine::Disconnect(const EngineId& id) {
   auto node = peers_.extract(id);
   if (node.empty()) return;
   node.mapped()->Fail({Code::kPeerLost, "disconnected"});
-  notifier().Notify();
+  news_.Notify();
 }
 
 void Engine::TakeGuests(Listener& listener, bool inner) {
@@ -282,7 +291,7 @@ void Engine::Admit(Guest& guest, uint64_t size) {
   bool is_stale = answers != 0 && (peer == nullptr || peer->session() != answers);
   if (changed && !is_stale) {
     peer->Fail({Code::kPeerLost, "the transfer engine '" + theirs.name + "' has connected anew"});
-    notifier().Notify();
+    news_.Notify();
   }
   bool lives = peer != nullptr && peer->failure().ok();
   if (status.ok() && hello.operation == 0) status = {Code::kProtocol, "a greeting without a session"};
@@ -342,10 +351,14 @@ Status Engine::Begin(const EngineId& id, Direction direction, const std::vector<
 }
 
 Transfer::State Engine::Look(const Transfer& transfer) {
-  if (transfer.state() == Transfer::kPending && mutex_.try_lock()) {
+  if (transfer.state() != Transfer::kPending || !mutex_.try_lock()) return transfer.state();
+  {
     MutexLock lock(mutex_, std::adopt_lock);
-    if (std::shared_ptr<Peer> peer = transfer.peer_.lock()) PumpNow(*peer);
+    looking_.store(true);
+    if (std::shared_ptr<Peer> peer = transfer.peer_.lock()) PumpNow(*peer, true);
+    looking_.store(false);
   }
+  if (missed_.exchange(false)) OnTurn();
   return transfer.state();
 }
 
@@ -355,18 +368,19 @@ void Engine::Cancel(Transfer& transfer) {
   if (peer == nullptr) return;
   peer->Cancel(transfer);
   PumpNow(*peer);
-  if (transfer.state() != Transfer::kPending) notifier().Notify();  // at once, where it had not begun
+  if (transfer.state() != Transfer::kPending) news_.Notify();  // at once, where it had not begun
 }
 
 // What it moves another thread may wait for.
-void Engine::PumpNow(Peer& peer) {
-  if (PumpSafely(peer) || !peer.failure().ok()) notifier().Notify();
+void Engine::PumpNow(Peer& peer, bool reads) {
+  if (PumpSafely(peer, reads) || !peer.failure().ok()) news_.Notify();
+  if (peer.has_more()) alarm_.Notify();
 }
 
 // One peer's transfers may need more than there is; the others' go on.
-bool Engine::PumpSafely(Peer& peer) {
+bool Engine::PumpSafely(Peer& peer, bool reads) {
   try {
-    return peer.Pump();
+    return peer.Pump(reads);
   } catch (const std::bad_alloc&) {
     peer.Fail(NoMemory());
     return true;
@@ -393,14 +407,27 @@ std::deque<Notification> Engine::TakeNotifications() {
 
 void Engine::Run() {
   while (true) {
-    uint64_t seen = notifier().Count();
+    uint64_t seen = alarm_.Count();
     {
       MutexLock lock(mutex_);
       if (closed_) return;
       PumpAll();
     }
-    notifier().Wait(seen, kLook);
+    alarm_.Wait(seen, kLook);
   }
+}
+
+// On the thread of a NIC that may have brought something. Who has the lock may have looked before that came.
+void Engine::OnTurn() {
+  if (!started_.load() || outer_->environment().notifier->Count() == looked_.load()) return;
+  if (has_own_turn_.load()) return alarm_.Notify();
+  missed_.store(true);
+  if (!mutex_.try_lock()) {
+    if (!looking_.load()) alarm_.Notify();
+    return;
+  }
+  MutexLock lock(mutex_, std::adopt_lock);
+  if (!closed_) PumpAll();
 }
 
 void Engine::LookAtGuests() {
@@ -420,6 +447,8 @@ void Engine::LookAtGuests() {
 }
 
 void Engine::PumpAll() {
+  missed_.store(false);
+  looked_.store(outer_->environment().notifier->Count());
   try {
     if (!closing_) LookAtGuests();
   } catch (const std::bad_alloc&) {
@@ -427,15 +456,21 @@ void Engine::PumpAll() {
     guests_.clear();
   }
   bool moved = false;
+  bool has_more = false;
+  uint64_t pieces = 0;
   for (auto entry = peers_.begin(); entry != peers_.end();) {
     Peer& peer = *entry->second;
-    moved |= PumpSafely(peer);
+    moved |= PumpSafely(peer, false);
+    has_more |= peer.has_more();
+    pieces += peer.pieces();
     bool over = !peer.failure().ok();
     if (over) peer.Forget();
     // Nobody here can ask for the end of one that only its own greeting has made.
     entry = over && !peer.is_known_here() ? peers_.erase(entry) : std::next(entry);
   }
-  if (moved) notifier().Notify();
+  has_own_turn_.store(pieces > kFewPieces || peers_.size() > kFewPeers);
+  if (moved) news_.Notify();
+  if (has_more) alarm_.Notify();
 }
 
 }  // namespace r2ccl::transfer

@@ -1,10 +1,15 @@
 // Engine: transfers from memory to memory between two processes, over all NICs and despite their failures.
 //
 // A program registers memory, tells others its address and keys, and writes into their memory or reads from it. Nothing
-// blocks but Deregister and Close. Thread-safe; a separate thread does the work.
+// blocks but Deregister and Close. Thread-safe.
+//
+// The thread of a NIC that has brought a message takes it to the end and answers: to wake another thread for it would
+// take longer. Where much is under way, or the lock is taken, a thread of the engine's own does the work, beside the
+// NICs'.
 #ifndef R2CCL_TRANSFER_ENGINE_H_
 #define R2CCL_TRANSFER_ENGINE_H_
 
+#include <atomic>
 #include <deque>
 #include <map>
 #include <memory>
@@ -57,8 +62,8 @@ class Engine {
   Status Notify(const EngineId& peer, const std::string& text);
   std::deque<Notification> TakeNotifications();
 
-  // Advances at once if something is done and a lock is free, which saves a wake-up of the engine's thread.
-  Notifier& notifier() { return *outer_->environment().notifier; }
+  // Moves on when something has happened that a program may wait for.
+  Notifier& notifier() { return news_; }
   Net& net() { return *outer_; }
 
   // Waits at most `drain_s` until peers have received the messages sent to them before: ends of their writes,
@@ -79,9 +84,10 @@ class Engine {
   Status Start(const std::string& name, const Params& params, std::vector<Nic> nics, RcMaker* maker);
   uint64_t Drain(double drain_s);
   void Run();
+  void OnTurn();
   void PumpAll() REQUIRES(mutex_);
-  void PumpNow(Peer& peer) REQUIRES(mutex_);
-  bool PumpSafely(Peer& peer) REQUIRES(mutex_);
+  void PumpNow(Peer& peer, bool reads = false) REQUIRES(mutex_);
+  bool PumpSafely(Peer& peer, bool reads) REQUIRES(mutex_);
   void LookAtGuests() REQUIRES(mutex_);
   void TakeGuests(Listener& listener, bool inner) REQUIRES(mutex_);
   void Admit(Guest& guest, uint64_t size) REQUIRES(mutex_);
@@ -90,6 +96,13 @@ class Engine {
   bool Together(const Address& address) const REQUIRES(mutex_);
   Status Find(const EngineId& id, std::shared_ptr<Peer>* peer) REQUIRES(mutex_);
 
+  Notifier news_;
+  Notifier alarm_;                         // what the engine's thread waits for
+  std::atomic<bool> started_{false};       // before, nothing but Start uses what follows
+  std::atomic<uint64_t> looked_{0};        // the transport's count of events when everything was last looked at
+  std::atomic<bool> has_own_turn_{false};  // too much is under way for the threads of NICs
+  std::atomic<bool> missed_{false};        // a NIC's thread found the lock taken
+  std::atomic<bool> looking_{false};       // by who will see that
   std::shared_ptr<Net> outer_;
   std::shared_ptr<Net> inner_;  // loopback; nullptr if that is the only interface
   std::shared_ptr<Listener> outer_listener_;

@@ -7,8 +7,12 @@
 namespace r2ccl::transfer {
 namespace {
 
-constexpr char kAddressMagic[] = "R2KV\x01";  // with the version
+constexpr char kAddressMagic[] = "R2KV\x02";  // with the version, also that of messages
 constexpr size_t kMagicBytes = 5;
+
+// Bits of a message.
+constexpr uint8_t kLastBit = 1;
+constexpr uint8_t kNotifiesBit = 2;
 
 template <typename T>
 void Append(std::string* out, T value) {
@@ -77,7 +81,7 @@ uint64_t BytesOf(const std::vector<Piece>& pieces) {
 std::string Encode(const Message& message) {
   std::string out;
   Append(&out, static_cast<uint8_t>(message.kind));
-  Append(&out, static_cast<uint8_t>(message.last));
+  Append(&out, static_cast<uint8_t>((message.last ? kLastBit : 0) | (message.notifies ? kNotifiesBit : 0)));
   Append(&out, message.code);
   Append(&out, message.operation);
   Append(&out, static_cast<uint16_t>(message.text.size()));
@@ -96,7 +100,9 @@ Status Decode(const char* data, size_t bytes, Message* message) {
   Reader reader(data, bytes);
   auto kind = reader.Take<uint8_t>();
   message->kind = static_cast<Kind>(kind);
-  message->last = reader.Take<uint8_t>() != 0;
+  auto bits = reader.Take<uint8_t>();
+  message->last = (bits & kLastBit) != 0;
+  message->notifies = (bits & kNotifiesBit) != 0;
   message->code = reader.Take<uint8_t>();
   message->operation = reader.Take<uint64_t>();
   size_t text = reader.Take<uint16_t>();
@@ -112,7 +118,9 @@ Status Decode(const char* data, size_t bytes, Message* message) {
   }
   message->data = reader.TakeRest();
   fits = fits && (message->data.empty() || message->data.size() == BytesOf(message->pieces));
-  if (!fits || !reader.complete() || kind > static_cast<uint8_t>(Kind::kDone)) {
+  bool known = kind <= static_cast<uint8_t>(Kind::kDone) && bits <= (kLastBit | kNotifiesBit);
+  if (message->notifies && (message->kind != Kind::kWrite || !message->last)) known = false;
+  if (!fits || !reader.complete() || !known) {
     return {Code::kProtocol, "the peer's engine sent a message that this one does not know; do both run one release?"};
   }
   return {};

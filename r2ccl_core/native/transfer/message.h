@@ -24,8 +24,9 @@ enum class Kind : uint8_t {
   kRead,    // asks for `pieces` of the receiver's regions
   kReply,   // pieces of the receiver's read follow, or are in `data`; keys are numbers of its ranges
   kCancel,  // the sender wants no more of its read
-  kNotify,  // a part of a notification; of the write `operation`, 0: of none
-  kDone,    // the receiver's operation has ended (`last`), or is refused and should end
+  kNotify,  // a part of a notification that is in no other message; of the write `operation`, 0: of none
+  kDone,    // the receiver's operation has ended (`last`), or is refused and should end; that a read has ended well the
+            // last reply says
 };
 
 enum class Outcome : uint8_t { kOk, kCancelled, kRefused };
@@ -38,7 +39,8 @@ struct Piece {
 
 struct Message {
   Kind kind = Kind::kHello;
-  bool last = false;
+  bool last = false;      // about its operation
+  bool notifies = false;  // of a write that is the last: `text` is its notification
   uint8_t code = 0;
   uint64_t operation = 0;
   std::string text;

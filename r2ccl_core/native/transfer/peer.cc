@@ -67,6 +67,7 @@ void Peer::TakeReceiver(uint64_t their_session, size_t role, size_t data_ends, s
   }
   receivers_[role] = std::move(comm);
   if (role > 0) return;
+  receivers_[0]->ExpectTell();
   for (size_t i = 0; i < kMessagesAhead && failure_.ok(); ++i)
     PostMessage(std::make_unique_for_overwrite<char[]>(kMessageBytes));
 }
@@ -74,6 +75,11 @@ void Peer::TakeReceiver(uint64_t their_session, size_t role, size_t data_ends, s
 bool Peer::IsComplete() const {
   return !receivers_.empty() &&
          std::all_of(receivers_.begin(), receivers_.end(), [](const auto& comm) { return comm != nullptr; });
+}
+
+bool Peer::HasMet() {
+  bool ready = false;
+  return failure_.ok() && Ready(&ready).ok() && ready;
 }
 
 Status Peer::Ready(bool* ready) {
@@ -256,9 +262,12 @@ void Peer::Notify(uint64_t operation, const std::string& text) {
 
 // Progress ------------------------------------------------------------------------------------------------------------
 
-bool Peer::Pump() {
+bool Peer::Pump(bool reads) {
+  has_more_ = false;
   if (!failure_.ok()) return false;
-  bool moved = false;
+  looks_ = reads;
+  uint64_t taken_before = taken_;
+  bool moved = !met_;  // who connects waits for that
   bool again = true;
   for (int round = 0; round < kRounds && failure_.ok() && again; ++round) {
     again = PumpMessages();
@@ -268,15 +277,18 @@ bool Peer::Pump() {
     if (loss().ok()) again |= PumpJobs();
     moved |= again;
   }
+  has_more_ = again;
   if (failure_.ok()) moved |= CheckAlive();
-  return moved;
+  met_ = met_ || HasMet();
+  if (std::exchange(heard_, false) && failure_.ok()) receivers_[0]->Tell();
+  return moved || taken_ != taken_before;
 }
 
 // Whether it is done. One that has failed stays, and what it holds, until every connection is closed.
 bool Peer::Test(Comm& comm, Request** request, uint64_t* size) {
   if (*request == nullptr) return false;
   bool done = false;
-  Status status = comm.Test(*request, &done, size);
+  Status status = comm.Test(*request, &done, size, nullptr, looks_);
   if (!status.ok()) {
     Lose(status);
     *request = nullptr;
@@ -303,7 +315,7 @@ bool Peer::PumpMessages() {
       return true;
     }
     if (failure_.ok()) PostMessage(std::move(arrived.bytes));
-    moved = true;
+    heard_ = moved = true;
   }
   return moved;
 }
@@ -427,6 +439,7 @@ bool Peer::SendBurst(Job& job) {
     if (range.bytes == 0) job.ranges.pop_front();
   }
   if (parts.empty()) return job.stopped;
+  if (job.complete && job.ranges.empty() && !job.stopped) CloseWith(job, &burst);
   Say(burst);
   for (Part& part : parts) {
     if (!loss().ok()) return true;
@@ -460,9 +473,8 @@ bool Peer::SendWithin(Job& job) {
   Message message;
   message.kind = job.transfer != nullptr ? Kind::kWrite : Kind::kReply;
   message.operation = job.operation;
-  message.last = job.ended = job.transfer != nullptr;
   for (const Range& range : job.ranges) message.pieces.push_back({range.remote_key, range.remote_offset, range.bytes});
-  if (job.ended && job.transfer->has_notification_) Notify(job.operation, job.transfer->notification_);
+  CloseWith(job, &message);
   std::string encoded = Encode(message);
   encoded.reserve(encoded.size() + bytes);
   for (size_t i = 0; i < regions.size(); ++i) {
@@ -473,22 +485,34 @@ bool Peer::SendWithin(Job& job) {
   return true;
 }
 
+// Makes it the last message of a job that goes well.
+void Peer::CloseWith(Job& job, Message* message) {
+  message->last = job.ended = true;
+  if (job.transfer == nullptr || !job.transfer->has_notification_) return;
+  const std::string& text = job.transfer->notification_;
+  message->notifies = text.size() <= kMessageText;
+  if (message->notifies) {
+    message->text = text;
+  } else {
+    Notify(job.operation, text);
+  }
+}
+
 void Peer::FinishJob(Job& job) {
   if (job.transfer == nullptr) {
     read_ranges_ -= job.next_range;
-    SayDone(job.operation, true, job.outcome, job.why);
+    if (!job.ended) SayDone(job.operation, true, job.outcome, job.why);
     reads_.erase(job.operation);
     return;
   }
   job.transfer->sent_ = true;
   if (job.ended) return;
-  bool well = job.outcome == Outcome::kOk;
-  if (well && job.transfer->has_notification_) Notify(job.operation, job.transfer->notification_);
   Message end;
   end.kind = Kind::kWrite;
   end.operation = job.operation;
   end.last = true;
   end.code = static_cast<uint8_t>(job.outcome);
+  if (job.outcome == Outcome::kOk) CloseWith(job, &end);
   Say(end);
 }
 
@@ -528,6 +552,10 @@ Status Peer::TakeWrite(const Message& message) {
     if (TakeWithin(&within, piece.bytes, data)) continue;
     ++inbound->pieces;
     Receive({nullptr, piece.bytes, Use(data == nullptr ? nullptr : region), inbound, nullptr}, data);
+  }
+  if (message.notifies) {
+    Status status = AddNotification(*inbound, message.text);
+    if (!status.ok()) return status;
   }
   if (message.last) {
     inbound->last = true;
@@ -590,6 +618,7 @@ Status Peer::TakeReply(const Message& message) {
     return Wrong("sends what nobody reads");
   }
   std::shared_ptr<Transfer> transfer = entry->second;
+  if (transfer->answered_) return Wrong("goes on with a read that it has ended");
   std::string_view within = message.data;
   for (const Piece& piece : message.pieces) {
     if (piece.bytes == 0 || piece.bytes > kPieceBytes) return Wrong("announced a piece of no permitted size");
@@ -617,6 +646,11 @@ Status Peer::TakeReply(const Message& message) {
     ++transfer->pieces_;
     Receive({nullptr, piece.bytes, Use(std::move(region)), nullptr, transfer}, data);
   }
+  if (message.last) {
+    transfer->answered_ = true;
+    transfer->cancelled_ = false;  // it came too late
+    FinishTransfer(transfer);
+  }
   return {};
 }
 
@@ -637,6 +671,7 @@ Status Peer::TakeDone(const Message& message) {
     return {};
   }
   if (transfer->direction_ == Direction::kWrite && !transfer->sent_) return Wrong("ended a write before all was sent");
+  if (transfer->answered_) return Wrong("ended an operation twice");
   transfer->answered_ = true;
   if (outcome == Outcome::kCancelled) transfer->cancelled_ = true;
   if (outcome == Outcome::kOk) transfer->cancelled_ = false;  // it came too late
@@ -644,13 +679,17 @@ Status Peer::TakeDone(const Message& message) {
   return {};
 }
 
+Status Peer::AddNotification(Inbound& inbound, const std::string& text) {
+  inbound.has_notification = true;
+  inbound.notification += text;
+  return inbound.notification.size() > kNotificationBytes ? Wrong("sent too long a notification") : Status();
+}
+
 Status Peer::TakeNotify(const Message& message) {
   if (message.operation != 0) {
     std::shared_ptr<Inbound> inbound = FindInbound(message.operation);
     if (inbound == nullptr) return Wrong("began too many operations at a time");
-    inbound->has_notification = true;
-    inbound->notification += message.text;
-    return inbound->notification.size() > kNotificationBytes ? Wrong("sent too long a notification") : Status();
+    return AddNotification(*inbound, message.text);
   }
   partial_ += message.text;
   if (partial_.size() > kNotificationBytes) return Wrong("sent too long a notification");

@@ -4,7 +4,8 @@
 // the messages that announce it, piece by piece, with the connections taking turns. So the receiving end posts each
 // piece's receive right at its destination, and no byte is copied. A write is thus one-sided for the program and
 // two-sided for the engines, and it survives everything that connections survive. What fits into a message travels in
-// it and is copied: one thread less has to wake at either end.
+// it and is copied: one thread less has to wake at either end. The last message about a write brings its notification
+// along, and the last one about a read ends it.
 //
 // Invariants:
 //   1. A piece that the transport holds counts among its region's users and its transfer's pieces, until its request is
@@ -87,8 +88,13 @@ class Peer {
   uint64_t said() const { return said_; }
   uint64_t Missing(uint64_t said) const { return loss().ok() && said > taken_ ? said - taken_ : 0; }
 
-  // Does what can be done. True when something was.
-  bool Pump();
+  // Does what can be done. True when something was that a program may wait for. It also looks whether something has
+  // come, unless that is left to the wire's threads (`reads`).
+  bool Pump(bool reads);
+  // Whether the last Pump left something, for other peers' sake.
+  bool has_more() const { return has_more_; }
+  // Pieces that are under way.
+  uint64_t pieces() const { return out_count_ + in_count_; }
   // Ends every transfer with `status`, and touches no memory afterwards.
   void Fail(const Status& status);
   // Lets go of the connections of a peer that was lost. Not while something else is called.
@@ -107,7 +113,7 @@ class Peer {
     std::deque<Range> ranges;            // of a read: remote_key is the number of the peer's range
     uint64_t next_range = 0;             // of a read
     bool complete = false;               // no more ranges come
-    bool ended = false;                  // of a write: the peer was told that nothing more comes
+    bool ended = false;                  // the peer was told that nothing more comes
     bool stopped = false;
     Outcome outcome = Outcome::kOk;
     std::string why;
@@ -146,6 +152,7 @@ class Peer {
   };
 
   bool IsComplete() const;
+  bool HasMet();
   bool StartWaiting();
   bool HasRoomFor(const Transfer& transfer) const;
   void Start(std::shared_ptr<Transfer> transfer);
@@ -155,6 +162,7 @@ class Peer {
   bool PumpJobs();
   bool SendBurst(Job& job);
   bool SendWithin(Job& job);
+  void CloseWith(Job& job, Message* message);
   void FinishJob(Job& job);
   bool CheckAlive();
   void Lose(const Status& status);
@@ -166,6 +174,7 @@ class Peer {
   Status TakeReply(const Message& message);
   Status TakeDone(const Message& message);
   Status TakeNotify(const Message& message);
+  static Status AddNotification(Inbound& inbound, const std::string& text);
   void Stop(uint64_t operation, Outcome outcome);
 
   void Say(const Message& message) { Say(0, Encode(message)); }
@@ -199,6 +208,10 @@ class Peer {
   std::vector<std::deque<OutPiece>> out_pieces_;  // by data connection, as the next
   std::vector<std::deque<InPiece>> in_pieces_;
   std::deque<InMessage> in_messages_;
+  bool looks_ = false;  // see Pump
+  bool has_more_ = false;
+  bool met_ = false;     // both directions were there
+  bool heard_ = false;   // a message was taken since the peer's transport was told of the last
   size_t next_out_ = 0;  // data connection of the next piece
   size_t next_in_ = 0;
   uint64_t out_bytes_ = 0;  // of pieces that the transport has, those within messages too

@@ -67,7 +67,7 @@ std::shared_ptr<RecvComm> Listener::Accept() {
 }
 
 Status Net::Create(const Params& params, std::vector<Nic> nics, std::shared_ptr<Net>* net, const Net* beside,
-                   RcMaker* maker) {
+                   RcMaker* maker, std::function<void()> on_turn) {
   if (nics.empty()) return {Code::kInvalidArgument, "no NIC given"};
   if (nics.size() > static_cast<size_t>(kMaxPaths)) {
     return {Code::kInvalidArgument, std::to_string(nics.size()) + " NICs given, at most " + std::to_string(kMaxPaths) +
@@ -80,12 +80,12 @@ Status Net::Create(const Params& params, std::vector<Nic> nics, std::shared_ptr<
   made->environment_.SetNics(std::move(nics));
   if (beside != nullptr) made->environment_.notifier = beside->environment_.notifier;
   made->verbs_.maker = maker;
-  Status status = made->Start();
+  Status status = made->Start(on_turn);
   if (status.ok()) *net = std::move(made);
   return status;
 }
 
-Status Net::Start() {
+Status Net::Start(const std::function<void()>& on_turn) {
   CloseInChildren();
   Status status = ListenAnywhere(&listen_fd_, &port_);
   if (status.ok()) ReserveDescriptors(listen_fd_.get(), kManyDescriptors);
@@ -113,7 +113,7 @@ Status Net::Start() {
   locator_ = std::make_unique<Locator>(environment_.params.locate_ms * kMillisecond, environment_.nics, port_,
                                        prober_.get(), &environment_.log, [this](int nic) { return ThirdsOn(nic); });
   environment_.locator = locator_.get();
-  for (size_t i = 0; i < threads && status.ok(); ++i) status = pollers_[i]->Start([this, i] { OnTick(i); });
+  for (size_t i = 0; i < threads && status.ok(); ++i) status = pollers_[i]->Start([this, i] { OnTick(i); }, on_turn);
   if (status.ok()) status = CheckRdma();
   if (!status.ok()) return status;
   listen_id_ = pollers_[0]->Add(listen_fd_.get(), EPOLLIN, kListenTag, Self());

@@ -7,6 +7,7 @@
 #define R2CCL_TRANSPORT_NET_H_
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -56,9 +57,10 @@ class Listener {
 class Net : private Pollable, public MemoryRegistry {
  public:
   // Who waits for what happens in `beside` is woken by what happens here, too. `maker` makes the queue pairs instead of
-  // this host's RDMA devices, and outlives the Net.
+  // this host's RDMA devices, and outlives the Net. `on_turn` is called by each I/O thread, with no lock held, before
+  // it sleeps; the first calls may come before this returns.
   static Status Create(const Params& params, std::vector<Nic> nics, std::shared_ptr<Net>* net,
-                       const Net* beside = nullptr, RcMaker* maker = nullptr);
+                       const Net* beside = nullptr, RcMaker* maker = nullptr, std::function<void()> on_turn = nullptr);
   ~Net() override;
 
   // Senders are told to make `stripes` connections each, numbered one after another (see plugin/stripes.h).
@@ -118,7 +120,7 @@ class Net : private Pollable, public MemoryRegistry {
   static Admission UnknownSecret() { return {{Code::kProtocol, "a stranger: unknown secret"}, Stranger::kSecret}; }
 
   Net() = default;
-  Status Start();
+  Status Start(const std::function<void()>& on_turn);
   void OpenRdma();
   Status CheckRdma();
   void OnEvents(uint64_t id, int tag, uint32_t events) override;

@@ -8,6 +8,7 @@ Guests may be translated and starved: limits are wide, and what is awaited is a 
 import itertools
 import json
 import re
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -38,6 +39,9 @@ LATE_S = 12
 """How late packets are in the ghost test: later than the time in which starved guests give a path up."""
 
 pytestmark = [pytest.mark.vms, pytest.mark.timeout(900)]
+needs_perftest = pytest.mark.skipif(
+    shutil.which("ib_write_bw") is None, reason="perftest is missing (on Debian: apt install perftest)"
+)
 
 
 @pytest.fixture(scope="module")
@@ -317,6 +321,7 @@ def test_what_is_missing_is_one_line_with_the_remedy(testbed: HostTestbed, befor
     assert REFUSED[before] in line
 
 
+@needs_perftest
 def test_what_ib_write_bw_prints_is_read_in_either_unit(testbed: HostTestbed) -> None:
     """The user's program, from one port of a guest to itself. Its MB are 2^20 bytes."""
     host = testbed.host("host0")
@@ -332,6 +337,7 @@ def test_what_ib_write_bw_prints_is_read_in_either_unit(testbed: HostTestbed) ->
     assert shares == [1 << 20, 1e9 / 8]
 
 
+@needs_perftest
 def test_a_device_that_is_not_there_is_one_line_of_the_trial(testbed: HostTestbed) -> None:
     rank = f"{sys.executable} -m harness.backends.perftest_rank --size-bytes 1 --sent-bytes 1 --iterations 1"
     env = "R2CC_RANK=0 R2CC_SIZE=2 R2CC_ROOT=127.0.0.1:1 R2CC_SOCKET_IFNAME==eth0,eth1 PERFTEST_DEVICES=rxe0,rxe9"

@@ -3,7 +3,7 @@
 Calls run in the order in which they are made, on a thread that does not hold the interpreter's lock while bytes move;
 single messages (`send`, `recv`) use a separate thread for each peer, direction and tag. Contiguous tensors are not
 copied. The group is a subclass in Python, because that is PyTorch's stable interface: one package serves every version.
-Methods exist under the names of all versions from 2.6 to 2.13; 2.6 (without FSDP2), 2.9, 2.11 and 2.13 were run.
+Methods exist under the names of all versions from 2.6 to 2.15; `docs/guides/program.md` says which were run.
 """
 
 import weakref
@@ -90,6 +90,18 @@ class R2cclProcessGroup(ProcessGroup):  # type: ignore[misc]  # torch is not typ
     def group_name(self) -> str:
         """As PyTorch has named it."""
         return self.getGroupName()
+
+    def _get_backend(self, device: Any) -> Any:
+        """What serves a device: of CPUs this group itself. From 2.14 on PyTorch asks it before it sends a batch."""
+        return self if torch.device(device).type == "cpu" else super()._get_backend(device)
+
+    # What PyTorch asks of a back end before it uses more than every one has.
+    supports_coalescing = supports_splitting = supports_shrinking = False
+    supports_time_estimate = _supports_time_estimate = False
+
+    def supports_tensor_alloc(self, _: object) -> bool:
+        """FSDP2 allocates its own buffers."""
+        return False
 
     @property
     def communicator(self) -> Communicator:

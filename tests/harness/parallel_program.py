@@ -26,6 +26,15 @@ LAYOUTS = (
 )
 
 
+def lacks(layout: Degrees) -> str:
+    """Why this version of PyTorch cannot run the layout, over any back end; empty if it can."""
+    if layout.sharded and torch.__version__.startswith("2.6."):
+        return "FSDP2 records events on CPU streams, which have none"
+    if layout.pp > 1 and torch.__version__.startswith("2.9."):
+        return "the warm-up of pipelines sends 8 bytes to a receive of 4"
+    return ""
+
+
 def alone(model: Gpt, replicas: int) -> tuple[list[float], Gpt]:
     """Mean losses and final model of one process that sees the batches of all replicas."""
     optimizer, text, losses = torch.optim.AdamW(model.parameters(), lr=1e-2), Words(0), []
@@ -79,6 +88,9 @@ if __name__ == "__main__":
     torch.use_deterministic_algorithms(True)
     dist.init_process_group("r2ccl", timeout=timedelta(seconds=60))
     for layout in LAYOUTS:
+        if why := lacks(layout):
+            print(f"left out {layout}: {why}", flush=True)
+            continue
         check(layout)
         print(f"ok {layout}", flush=True)
     dist.destroy_process_group()

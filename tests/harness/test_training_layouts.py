@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from importlib.metadata import entry_points
+from importlib.metadata import entry_points, version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,6 +17,9 @@ from r2ccl_core.control.rendezvous import free_root
 TRAINING = Path(__file__).parents[2] / "experiments" / "training.toml"
 PROGRAM = Path(__file__).with_name("parallel_program.py")
 RANKS = 4
+MINOR = ".".join(version("torch").split(".")[:2]) if find_spec("torch") else ""
+LAYOUTS_OF = {"2.6": 5, "2.9": 5}
+"""Of eight, on versions of PyTorch that cannot run them all (`parallel_program.lacks`)."""
 
 
 @pytest.mark.parametrize(
@@ -93,7 +96,7 @@ def test_every_layout_learns_what_one_process_learns() -> None:
         for process in started:
             out, _ = process.communicate(timeout=270)
             assert process.returncode == 0, out
-            assert len([line for line in out.splitlines() if line.startswith("ok ")]) == 8, out
+            assert len([line for line in out.splitlines() if line.startswith("ok ")]) == LAYOUTS_OF.get(MINOR, 8), out
     finally:
         for process in started:
             process.kill()

@@ -20,54 +20,39 @@ class EventHeap {
   int32_t first_id() const { return heap_.front().second; }
 
   void Set(int32_t id, double time) {
-    if (where_[id] < 0) {
-      where_[id] = static_cast<int32_t>(heap_.size());
-      heap_.emplace_back(time, id);
-    } else {
-      heap_[where_[id]].first = time;
+    int32_t at = where_[id];
+    if (at < 0) {
+      at = static_cast<int32_t>(heap_.size());
+      heap_.emplace_back();
+    } else if (heap_[at].first == time) {
+      return;
     }
-    SiftDown(SiftUp(where_[id]));
-  }
-
-  void PopFirst() {
-    where_[heap_.front().second] = -1;
-    const auto last = heap_.back();
-    heap_.pop_back();
-    if (heap_.empty()) return;
-    heap_.front() = last;
-    where_[last.second] = 0;
-    SiftDown(0);
+    Settle(at, {time, id});
   }
 
  private:
-  int32_t SiftUp(int32_t at) {
-    while (at > 0 && heap_[at] < heap_[(at - 1) / 2]) {
-      Swap(at, (at - 1) / 2);
-      at = (at - 1) / 2;
-    }
-    return at;
-  }
+  using Entry = std::pair<double, int32_t>;
 
-  void SiftDown(int32_t at) {
+  // Puts the entry at that free position, or where others that move over leave one.
+  void Settle(int32_t at, const Entry& entry) {
+    while (at > 0 && entry < heap_[(at - 1) / 2]) at = Move((at - 1) / 2, at);
     const auto size = static_cast<int32_t>(heap_.size());
-    for (;;) {
-      int32_t least = at;
-      for (int32_t child = 2 * at + 1; child <= 2 * at + 2 && child < size; ++child) {
-        if (heap_[child] < heap_[least]) least = child;
-      }
-      if (least == at) return;
-      Swap(at, least);
-      at = least;
+    for (int32_t child = 2 * at + 1; child < size; child = 2 * at + 1) {
+      if (child + 1 < size && heap_[child + 1] < heap_[child]) ++child;
+      if (!(heap_[child] < entry)) break;
+      at = Move(child, at);
     }
+    heap_[at] = entry;
+    where_[entry.second] = at;
   }
 
-  void Swap(int32_t a, int32_t b) {
-    std::swap(heap_[a], heap_[b]);
-    where_[heap_[a].second] = a;
-    where_[heap_[b].second] = b;
+  int32_t Move(int32_t from, int32_t to) {
+    heap_[to] = heap_[from];
+    where_[heap_[to].second] = to;
+    return from;
   }
 
-  std::vector<std::pair<double, int32_t>> heap_;
+  std::vector<Entry> heap_;
   std::vector<int32_t> where_;
 };
 

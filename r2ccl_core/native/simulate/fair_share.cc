@@ -25,12 +25,30 @@ FairShare::FairShare(int32_t nports, std::vector<Flow> flows, double tolerance)
     : ports_(nports),
       levels_(nports, kUnlimited),
       needs_(nports),
+      queued_(nports, 0),
+      touched_(nports, 0),
+      visited_(nports, 0),
       flows_(std::move(flows)),
+      left_(flows_.size(), 0.0),
       ends_(nports),
       tolerance_(std::max(kLeastTolerance, tolerance)),
       in_order_(tolerance <= 0.0),
       fixed_(flows_.size(), 0) {
-  for (const Flow& flow : flows_) nothers_ = std::max(nothers_, flow.nports - 1);
+  for (const Flow& flow : flows_) {
+    nothers_ = std::max(nothers_, flow.nports - 1);
+    for (int32_t i = 0; i < flow.nports; ++i) ++ports_[flow.ports[i]].end;
+  }
+  int32_t places = 0, most = 0;
+  for (Port& port : ports_) {
+    most = std::max(most, port.end);
+    port.begin = std::exchange(places, places + port.end);
+    port.end = port.begin;
+  }
+  others_.resize(places * nothers_);
+  held_.resize(places, Held::kNowhere);
+  marks_.resize(places, kNever);
+  flow_at_.resize(places, kNone);
+  limits_.resize(most + kAbreast);
 }
 
 void FairShare::SetCapacities(const double* capacities) {
@@ -47,19 +65,19 @@ void FairShare::Start(int32_t id, double bytes, double now) {
     flow.ending = false;
     const int32_t holder = flow.ports[flow.holder];
     Serve(holder, now);
-    Mark(holder, flow.positions[flow.holder], bytes);
+    Mark(holder, flow.places[flow.holder], bytes);
     Touch(holder);
     return;
   }
   List(id);
-  flow.left = bytes;
-  const Use& use = ports_[flow.ports[0]].flows.back();
-  const int32_t least = levels_[flow.ports[0]] <= LimitElsewhere(use) ? flow.ports[0] : Least(use);
+  const int32_t place = flow.places[0];
+  const int32_t least = levels_[flow.ports[0]] <= LimitElsewhere(place) ? flow.ports[0] : Least(place);
   if (levels_[least] < kUnlimited) {
     Hold(id, least, bytes, now);
     Drift(flow.ports[0], levels_[least]);
-    DriftOthers(use, levels_[least]);
+    DriftOthers(place, levels_[least]);
   } else {
+    left_[id] = bytes;
     Enqueue(least, 0.0);
   }
 }
@@ -70,28 +88,31 @@ void FairShare::List(int32_t id) {
   flow.holder = kNone;
   ++nactive_;
   for (int32_t i = 0; i < flow.nports; ++i) {
-    Port& port = ports_[flow.ports[i]];
-    flow.positions[i] = static_cast<int32_t>(port.flows.size());
-    Use use;
-    use.flow = id;
-    use.others.fill(flow.ports[i == 0 ? 1 : 0]);  // once more where there is only one
-    for (int32_t j = 0, other = 0; j < flow.nports; ++j) {
-      if (j != i) use.others[other++] = flow.ports[j];
+    const int32_t place = ports_[flow.ports[i]].end++;
+    flow.places[i] = place;
+    flow_at_[place] = id;
+    held_[place] = Held::kNowhere;
+    marks_[place] = kNever;
+    int32_t* others = &others_[place * nothers_];
+    int32_t* const end = others + nothers_;
+    for (int32_t j = 0; j < flow.nports; ++j) {
+      if (j != i) *others++ = flow.ports[j];
     }
-    port.flows.push_back(use);
+    while (others != end) *others++ = flow.ports[i == 0 ? 1 : 0];
   }
 }
 
 int32_t FairShare::End(double now) {
   const int32_t id = ends_.first_id();
   Serve(id, now);
-  Use& use = ports_[id].flows[ports_[id].first];
-  use.mark = kNever;  // not the first to end any more
-  flows_[use.flow].ending = true;
-  ending_.push_back(use.flow);
+  const int32_t place = ports_[id].first;
+  marks_[place] = kNever;  // not the first to end any more
+  const int32_t flow = flow_at_[place];
+  flows_[flow].ending = true;
+  ending_.push_back(flow);
   FindFirst(id);
   SetEnd(id);
-  return use.flow;
+  return flow;
 }
 
 void FairShare::Remove(int32_t id, double now) {
@@ -102,18 +123,26 @@ void FairShare::Remove(int32_t id, double now) {
   flow.ending = false;
   --nactive_;
   for (int32_t i = 0; i < flow.nports; ++i) {
-    Port& port = ports_[flow.ports[i]];
-    const int32_t hole = flow.positions[i];
-    const Use moved = port.flows.back();
-    port.flows[hole] = moved;
-    port.flows.pop_back();
-    if (port.first == static_cast<int32_t>(port.flows.size())) port.first = hole;
-    Flow& other = flows_[moved.flow];
-    for (int32_t j = 0; moved.flow != id && j < other.nports; ++j) {
-      if (other.ports[j] == flow.ports[i]) other.positions[j] = hole;
-    }
+    Unlist(id, flow.ports[i], flow.places[i]);
     Drift(flow.ports[i], -rate);
     Touch(flow.ports[i]);
+  }
+}
+
+// The port's last use takes the place.
+void FairShare::Unlist(int32_t id, int32_t port_id, int32_t hole) {
+  Port& port = ports_[port_id];
+  const int32_t last = --port.end;
+  if (port.first == last) port.first = hole;
+  const int32_t moved = flow_at_[last];
+  if (moved == id) return;
+  flow_at_[hole] = moved;
+  held_[hole] = held_[last];
+  marks_[hole] = marks_[last];
+  for (int32_t i = 0; i < nothers_; ++i) others_[hole * nothers_ + i] = others_[last * nothers_ + i];
+  Flow& other = flows_[moved];
+  for (int32_t i = 0; i < other.nports; ++i) {
+    if (other.ports[i] == port_id) other.places[i] = hole;
   }
 }
 
@@ -123,13 +152,13 @@ void FairShare::Refresh(double now) {
   }
   ending_.clear();
   if (!Follow(now)) FillAround(now);
-  for (const int32_t port : touched_) {
-    ports_[port].touched = false;
+  for (const int32_t port : to_end_) {
+    touched_[port] = 0;
     Serve(port, now);
     if (ports_[port].first == kUnknown) FindFirst(port);
     SetEnd(port);
   }
-  touched_.clear();
+  to_end_.clear();
 }
 
 // Settles levels, the lowest first; false where it gave up, with every port whose level is in doubt noted.
@@ -152,8 +181,8 @@ bool FairShare::Follow(double now) {
 }
 
 void FairShare::Enqueue(int32_t id, double key) {
-  if (ports_[id].queued) return;
-  ports_[id].queued = true;
+  if (queued_[id]) return;
+  queued_[id] = 1;
   queue_.emplace_back(key, id);
   if (in_order_) std::push_heap(queue_.begin(), queue_.end(), std::greater<>());
 }
@@ -162,117 +191,136 @@ int32_t FairShare::Dequeue() {
   if (in_order_) std::pop_heap(queue_.begin(), queue_.end(), std::greater<>());
   const int32_t id = queue_.back().second;
   queue_.pop_back();
-  ports_[id].queued = false;
+  queued_[id] = 0;
   return id;
 }
 
 // The level that this port should have, given those of the ports that its flows also use.
 double FairShare::LevelOf(int32_t id) {
   const Port& port = ports_[id];
-  limits_.resize(port.flows.size());
-  double need = 0.0;
-  for (size_t i = 0; i < limits_.size(); ++i) need += limits_[i] = LimitElsewhere(port.flows[i]);
+  const int32_t all = port.count();
+  for (int32_t i = 0; i < all; ++i) limits_[i] = LimitElsewhere(port.begin + i);
+  for (int32_t i = all; i % kAbreast != 0; ++i) limits_[i] = kUnlimited;
   Need& own = needs_[id];
   own.drift = 0.0;
   own.slack = tolerance_ * port.capacity;
-  if (need > port.capacity * kSameLevel) return Waterfill(port.capacity, levels_[id]);
-  own.slack += port.capacity - need;
+  const UpTo finite = LimitsUpTo(std::numeric_limits<double>::max(), all);
+  if (finite.count < all || finite.sum > port.capacity * kSameLevel) return Waterfill(port.capacity, all, levels_[id]);
+  own.slack += port.capacity - finite.sum;
   return kUnlimited;
 }
 
 // The rate L at which the sum of min(L, limit) is the capacity, by Newton's method from `guess`: the sum is concave, so
 // after one step the rate is too low if anything, and from then on only more flows can be held back elsewhere.
-double FairShare::Waterfill(double capacity, double guess) const {
-  const size_t all = limits_.size();
-  double rate = guess;
-  size_t below_before = 0;
-  for (int step = 0;; ++step) {
-    double used = 0.0;
-    size_t below = 0;
-    for (const double limit : limits_) {
-      used += limit <= rate ? limit : 0.0;
-      below += limit <= rate;
-    }
-    const bool settled = step == 1 ? below == below_before : below <= below_before;
-    if (step > 0 && (settled || below == all)) return std::max(rate, 0.0);
-    rate = below == all ? capacity / static_cast<double>(all) : (capacity - used) / static_cast<double>(all - below);
-    below_before = below;
+double FairShare::Waterfill(double capacity, int32_t all, double guess) const {
+  UpTo below = guess < kUnlimited ? LimitsUpTo(guess, all) : UpTo{0.0, all};
+  for (int step = 1;; ++step) {
+    const double rate = below.count == all ? capacity / all : (capacity - below.sum) / (all - below.count);
+    const int32_t before = below.count;
+    below = LimitsUpTo(rate, all);
+    const bool settled = step == 1 ? below.count == before : below.count <= before;
+    if (settled || below.count == all) return std::max(rate, 0.0);
   }
 }
 
-double FairShare::LimitElsewhere(const Use& use) const {
-  const double limit = levels_[use.others[0]];
-  return nothers_ == 1 ? limit : std::min(limit, levels_[use.others[1]]);
+// REQUIRES: a finite rate; the limits are followed by unlimited ones up to a multiple of kAbreast.
+FairShare::UpTo FairShare::LimitsUpTo(double rate, int32_t all) const {
+  double sums[kAbreast] = {};
+  int64_t counts[kAbreast] = {};
+  for (int32_t i = 0; i < all; i += kAbreast) {
+    for (int32_t j = 0; j < kAbreast; ++j) {
+      const double limit = limits_[i + j];
+      sums[j] += limit <= rate ? limit : 0.0;
+      counts[j] += limit <= rate ? 1 : 0;
+    }
+  }
+  return {(sums[0] + sums[1]) + (sums[2] + sums[3]),
+          static_cast<int32_t>(counts[0] + counts[1] + counts[2] + counts[3])};
+}
+
+double FairShare::LimitElsewhere(int32_t place) const {
+  if (nothers_ == 1) return levels_[others_[place]];
+  return std::min(levels_[others_[2 * place]], levels_[others_[2 * place + 1]]);
 }
 
 // REQUIRES: limits_ are those of the port.
 void FairShare::SetLevel(int32_t id, double rate, double now) {
   Serve(id, now);
   Touch(id);
-  const double before = std::exchange(levels_[id], rate);
-  std::vector<Use>& flows = ports_[id].flows;
-  for (size_t i = 0; i < flows.size(); ++i) HandOver(&flows[i], id, limits_[i], before, now);
+  HandOverAll(id, std::exchange(levels_[id], rate), now);
 }
 
-// After a change of the port's level: it holds the flow from now on, or another port does, or all stays as it is.
-void FairShare::HandOver(Use* use, int32_t id, double limit, double before, double now) {
-  const double rate = levels_[id];
-  if (use->held == Held::kHere) {
-    if (rate > limit * (1.0 + tolerance_)) {
-      Hold(use->flow, Least(*use), Release(use->flow, now), now);
-      DriftOthers(*use, limit - before);
+// After a change of the port's level: it holds a flow from now on, or another port does, or all stays as it is. What
+// stays is the most and costs no jump that a processor could guess wrong.
+void FairShare::HandOverAll(int32_t id, double before, double now) {
+  const double rate = levels_[id], change = rate - before;
+  const double more = 1.0 + tolerance_, less = 1.0 - tolerance_;
+  const int32_t begin = ports_[id].begin, end = ports_[id].end;
+  for (int32_t place = begin; place < end; ++place) {
+    const double limit = limits_[place - begin];
+    const Held held = held_[place];
+    const bool here = held == Held::kHere;
+    const bool moves = (here & (rate > limit * more)) | (!here & (rate < limit * less)) | (held == Held::kNowhere);
+    if (moves) {
+      HandOver(place, id, limit, before, now);
     } else {
-      DriftOthers(*use, rate - before);
+      DriftOthers(place, here ? change : 0.0);
     }
-    return;
   }
-  if (use->held == Held::kNowhere) {
-    Hold(use->flow, rate <= limit ? id : Least(*use), flows_[use->flow].left, now);
-    DriftOthers(*use, std::min(rate, limit));
-  } else if (rate < limit * (1.0 - tolerance_)) {
-    const double elsewhere = levels_[flows_[use->flow].ports[flows_[use->flow].holder]];
-    Hold(use->flow, id, Release(use->flow, now), now);
-    DriftOthers(*use, rate - elsewhere);
+}
+
+void FairShare::HandOver(int32_t place, int32_t id, double limit, double before, double now) {
+  const double rate = levels_[id];
+  const int32_t flow = flow_at_[place];
+  if (held_[place] == Held::kHere) {
+    Hold(flow, Least(place), Release(flow, now), now);
+    DriftOthers(place, limit - before);
+  } else if (held_[place] == Held::kNowhere) {
+    Hold(flow, rate <= limit ? id : Least(place), left_[flow], now);
+    DriftOthers(place, std::min(rate, limit));
+  } else {
+    const double elsewhere = levels_[flows_[flow].ports[flows_[flow].holder]];
+    Hold(flow, id, Release(flow, now), now);
+    DriftOthers(place, rate - elsewhere);
   }
 }
 
 // The one of least level among the flow's other ports.
-int32_t FairShare::Least(const Use& use) const {
-  return levels_[use.others[0]] <= levels_[use.others[1]] ? use.others[0] : use.others[1];
+int32_t FairShare::Least(int32_t place) const {
+  const int32_t* others = &others_[place * nothers_];
+  return levels_[others[0]] <= levels_[others[nothers_ - 1]] ? others[0] : others[nothers_ - 1];
 }
 
 void FairShare::Hold(int32_t id, int32_t by, double bytes, double now) {
   Flow& flow = flows_[id];
-  for (int32_t i = 0; i < flow.nports; ++i) {
+  for (int8_t i = 0; i < flow.nports; ++i) {
     if (flow.ports[i] == by) {
       flow.holder = i;
     } else {
-      ports_[flow.ports[i]].flows[flow.positions[i]].held = Held::kElsewhere;
+      held_[flow.places[i]] = Held::kElsewhere;
     }
   }
   Serve(by, now);
   Touch(by);
-  ports_[by].flows[flow.positions[flow.holder]].held = Held::kHere;
-  Mark(by, flow.positions[flow.holder], bytes);
+  held_[flow.places[flow.holder]] = Held::kHere;
+  Mark(by, flow.places[flow.holder], bytes);
 }
 
 // REQUIRES: what the port has served is up to date.
-void FairShare::Mark(int32_t id, int32_t position, double bytes) {
+void FairShare::Mark(int32_t id, int32_t place, double bytes) {
   Port& port = ports_[id];
-  Use& use = port.flows[position];
-  use.mark = port.served + bytes;
-  if (port.first == kNone || (port.first >= 0 && use.mark < port.flows[port.first].mark)) port.first = position;
+  const double mark = marks_[place] = port.served + bytes;
+  if (port.first == kNone || (port.first >= 0 && mark < marks_[port.first])) port.first = place;
 }
 
 double FairShare::Release(int32_t id, double now) {
   const Flow& flow = flows_[id];
-  const int32_t holder = flow.ports[flow.holder];
+  const int32_t holder = flow.ports[flow.holder], place = flow.places[flow.holder];
   Serve(holder, now);
   Touch(holder);
-  Use& use = ports_[holder].flows[flow.positions[flow.holder]];
-  use.held = Held::kElsewhere;
-  if (ports_[holder].first == flow.positions[flow.holder]) ports_[holder].first = kUnknown;
-  return std::max(0.0, use.mark - ports_[holder].served);
+  held_[place] = Held::kElsewhere;
+  if (ports_[holder].first == place) ports_[holder].first = kUnknown;
+  return std::max(0.0, std::exchange(marks_[place], kNever) - ports_[holder].served);
 }
 
 // Brings a port's count up to date, at the level that it had since.
@@ -290,24 +338,24 @@ void FairShare::Drift(int32_t id, double change) {
   if (counts && !filling_) Enqueue(id, 0.0);
 }
 
-void FairShare::DriftOthers(const Use& use, double change) {
-  for (int32_t i = 0; i < nothers_; ++i) Drift(use.others[i], change);
+void FairShare::DriftOthers(int32_t place, double change) {
+  for (int32_t i = 0; i < nothers_; ++i) Drift(others_[place * nothers_ + i], change);
 }
 
 void FairShare::Touch(int32_t id) {
-  if (ports_[id].touched) return;
-  ports_[id].touched = true;
-  touched_.push_back(id);
+  if (touched_[id]) return;
+  touched_[id] = 1;
+  to_end_.push_back(id);
 }
 
 void FairShare::FindFirst(int32_t id) {
   Port& port = ports_[id];
   port.first = kNone;
   double least = kNever;
-  for (size_t i = 0; i < port.flows.size(); ++i) {
-    if (port.flows[i].held != Held::kHere || port.flows[i].mark >= least) continue;
-    least = port.flows[i].mark;
-    port.first = static_cast<int32_t>(i);
+  for (int32_t place = port.begin; place < port.end; ++place) {
+    if (marks_[place] >= least) continue;
+    least = marks_[place];
+    port.first = place;
   }
 }
 
@@ -316,13 +364,13 @@ void FairShare::SetEnd(int32_t id) {
   const Port& port = ports_[id];
   const double rate = levels_[id];
   const bool ends = port.first >= 0 && rate > 0.0;
-  ends_.Set(id, ends ? port.since + std::max(0.0, port.flows[port.first].mark - port.served) / rate : kNever);
+  ends_.Set(id, ends ? port.since + std::max(0.0, marks_[port.first] - port.served) / rate : kNever);
 }
 
 void FairShare::FillAround(double now) {
   filling_ = true;
   for (const int32_t seed : doubtful_) {
-    if (ports_[seed].visited) continue;
+    if (visited_[seed]) continue;
     component_.clear();
     CollectComponent(seed);
     FillComponent();
@@ -331,32 +379,29 @@ void FairShare::FillAround(double now) {
     for (const int32_t id : component_) {
       LevelOf(id);  // limits and slack
       Touch(id);
-      std::vector<Use>& flows = ports_[id].flows;
-      for (size_t i = 0; i < flows.size(); ++i) HandOver(&flows[i], id, limits_[i], ports_[id].filled, now);
+      HandOverAll(id, ports_[id].filled, now);
     }
     for (const int32_t id : component_) needs_[id].drift = 0.0;
-    visited_.insert(visited_.end(), component_.begin(), component_.end());
+    filled_.insert(filled_.end(), component_.begin(), component_.end());
   }
-  for (const int32_t port : visited_) ports_[port].visited = false;
-  visited_.clear();
+  for (const int32_t port : filled_) visited_[port] = 0;
+  filled_.clear();
   doubtful_.clear();
   filling_ = false;
 }
 
 void FairShare::CollectComponent(int32_t seed) {
-  ports_[seed].visited = true;
+  visited_[seed] = 1;
   component_.push_back(seed);
   for (size_t next = 0; next < component_.size(); ++next) {
     Port& port = ports_[component_[next]];
     port.left = port.capacity;
-    port.unfixed = static_cast<int32_t>(port.flows.size());
-    for (const Use& use : port.flows) {
-      fixed_[use.flow] = 0;
-      const Flow& flow = flows_[use.flow];
+    port.unfixed = port.count();
+    for (int32_t place = port.begin; place < port.end; ++place) {
+      fixed_[flow_at_[place]] = 0;
+      const Flow& flow = flows_[flow_at_[place]];
       for (int32_t i = 0; i < flow.nports; ++i) {
-        Port& neighbour = ports_[flow.ports[i]];
-        if (neighbour.visited) continue;
-        neighbour.visited = true;
+        if (std::exchange(visited_[flow.ports[i]], 1)) continue;
         component_.push_back(flow.ports[i]);
       }
     }
@@ -385,8 +430,8 @@ void FairShare::FillComponent() {
       continue;
     }
     port.filled = share;
-    for (const Use& use : port.flows) {
-      if (!fixed_[use.flow]) Fix(use.flow, share);
+    for (int32_t place = port.begin; place < port.end; ++place) {
+      if (!fixed_[flow_at_[place]]) Fix(flow_at_[place], share);
     }
   }
 }

@@ -37,12 +37,11 @@ inline constexpr int kMaxPortsOfFlow = 3;
 
 struct Flow {
   std::array<int32_t, kMaxPortsOfFlow> ports{};
-  std::array<int32_t, kMaxPortsOfFlow> positions{};  // in the ports' lists
-  int32_t nports = 0;
-  int32_t holder = -1;  // which of its ports holds it back; none before its first Refresh()
+  std::array<int32_t, kMaxPortsOfFlow> places{};  // of its uses, one for each port
+  int8_t nports = 0;
+  int8_t holder = -1;  // which of its ports holds it back; none before its first Refresh()
   bool active = false;
   bool ending = false;  // ended since the last Refresh()
-  double left = 0.0;    // bytes, while no port holds it
 };
 
 class FairShare {
@@ -74,15 +73,16 @@ class FairShare {
   static constexpr int32_t kNone = -1;
   static constexpr int32_t kUnknown = -2;
 
-  enum class Held : int32_t { kNowhere, kHere, kElsewhere };
+  enum class Held : uint8_t { kNowhere, kHere, kElsewhere };
 
-  // A flow as one of its ports lists it, with what is asked of it most: a look at a port reads little else.
-  struct Use {
-    int32_t flow = 0;
-    std::array<int32_t, kMaxPortsOfFlow - 1> others{};  // its other ports
-    Held held = Held::kNowhere;
-    double mark = 0.0;  // while held here: what this port has served each of its flows when this one ends
+  // Of limits: those up to a rate.
+  struct UpTo {
+    double sum = 0.0;
+    int32_t count = 0;
   };
+
+  // Sums of limits that are made beside each other: the order of additions is the same on every machine.
+  static constexpr int32_t kAbreast = 4;
 
   // Of a port, beside its level.
   struct Need {
@@ -94,33 +94,35 @@ class FairShare {
     double capacity = 0.0;
     double served = 0.0;  // bytes to each flow that it holds, until time `since`
     double since = 0.0;
-    int32_t first = kNone;  // position of the held flow of least mark, or kUnknown
-    bool queued = false;
-    bool touched = false;
-    bool visited = false;
+    int32_t first = kNone;  // place of the held flow of least mark, or kUnknown
+    int32_t begin = 0;      // its uses lie at [begin, end); as many more places as it may have flows are its own
+    int32_t end = 0;
     int32_t unfixed = 0;  // these three while a component is filled
     double left = 0.0;
     double filled = 0.0;
-    std::vector<Use> flows;
 
+    int32_t count() const { return end - begin; }
     double Share() const { return left > 0.0 ? left / unfixed : 0.0; }
   };
 
   void List(int32_t flow);
+  void Unlist(int32_t flow, int32_t port, int32_t place);
   void Remove(int32_t flow, double now);
   bool Follow(double now);
   double LevelOf(int32_t port);
-  double Waterfill(double capacity, double guess) const;
-  double LimitElsewhere(const Use& use) const;
+  double Waterfill(double capacity, int32_t all, double guess) const;
+  UpTo LimitsUpTo(double rate, int32_t all) const;
+  double LimitElsewhere(int32_t place) const;
   void SetLevel(int32_t port, double rate, double now);
-  void HandOver(Use* use, int32_t port, double limit, double rate_before, double now);
-  int32_t Least(const Use& use) const;
+  void HandOverAll(int32_t port, double before, double now);
+  void HandOver(int32_t place, int32_t port, double limit, double before, double now);
+  int32_t Least(int32_t place) const;
   void Hold(int32_t flow, int32_t port, double bytes, double now);
-  void Mark(int32_t port, int32_t position, double bytes);
+  void Mark(int32_t port, int32_t place, double bytes);
   double Release(int32_t flow, double now);
   void Serve(int32_t port, double now);
   void Drift(int32_t port, double change);
-  void DriftOthers(const Use& use, double change);
+  void DriftOthers(int32_t place, double change);
   void Touch(int32_t port);
   void FindFirst(int32_t port);
   void SetEnd(int32_t port);
@@ -134,7 +136,17 @@ class FairShare {
   std::vector<Port> ports_;
   std::vector<double> levels_;  // by port, of each flow that it holds, bytes per second: what others read most
   std::vector<Need> needs_;     // by port
+  std::vector<char> queued_, touched_, visited_;  // by port
   std::vector<Flow> flows_;
+  std::vector<double> left_;  // by flow: its bytes, while no port holds it
+
+  // Uses, by place: a flow as one of its ports lists it. Apart from each other, since a look at a port reads the first
+  // two of all its flows and little else, and is bound by memory.
+  std::vector<int32_t> others_;  // `nothers_` for each: the flow's other ports, the last once more where it has fewer
+  std::vector<Held> held_;
+  std::vector<double> marks_;  // what this port has served each of its flows when this one ends; kNever if not held
+  std::vector<int32_t> flow_at_;
+
   EventHeap ends_;    // by port: when its first flow ends
   double tolerance_;  // relative
   bool in_order_;     // ports of low level are looked at first
@@ -142,11 +154,11 @@ class FairShare {
   int32_t nothers_ = 1;  // that any flow has
   int32_t nactive_ = 0;
   std::vector<int32_t> ending_;
-  std::vector<int32_t> touched_;                   // ports whose first end may have moved
+  std::vector<int32_t> to_end_;                    // touched ports: their first end may have moved
   std::vector<std::pair<double, int32_t>> queue_;  // ports to look at, or to fill from; in order: a heap, least first
   std::vector<double> limits_;                     // of the flows of the port that is looked at, at their other ports
-  std::vector<int32_t> doubtful_, component_, visited_;  // ports, while components are filled
-  std::vector<char> fixed_;                              // by flow, likewise
+  std::vector<int32_t> doubtful_, component_, filled_;  // ports, while components are filled
+  std::vector<char> fixed_;                             // by flow, likewise
 };
 
 }  // namespace r2ccl::simulate

@@ -27,25 +27,42 @@ struct Connection {
   double begun_s = 0.0;
 };
 
-struct StepConnections {
+// What a step does: its connections, and which of the sizes it sends.
+struct Move {
   int32_t recv = kNone;
   int32_t send = kNone;
+  int32_t size = 0;
 };
 
 struct LaneState {
   int64_t next = 0;
   int64_t end = 0;
+  Move move;              // the next step's: lanes take turns, and each read of a step is a miss of the caches
   bool received = false;  // the current step's receive is done
 };
+
+// A message in its latency.
+struct Delayed {
+  double until_s = 0.0;
+  int64_t size = 0;
+  int32_t connection = kNone;
+};
+
+int32_t PowerOfTwo(int32_t least) {
+  int32_t power = 1;
+  while (power < least) power *= 2;
+  return power;
+}
 
 class Simulation {
  public:
   Simulation(const Problem& problem, double* step_end_s)
       : problem_(problem),
         step_end_s_(step_end_s),
-        lanes_(Lanes()),
         connections_(Connect()),
-        sizes_(connections_.size() * static_cast<size_t>(problem.slots), 0),
+        lanes_(Lanes()),
+        places_(PowerOfTwo(problem.slots)),
+        queued_sizes_(connections_.size() * static_cast<size_t>(places_), 0),
         shares_(problem.nports(), Flows(), problem.tolerance) {}
 
   Outcome Run() {
@@ -63,16 +80,18 @@ class Simulation {
   std::vector<LaneState> Lanes() const {
     std::vector<LaneState> lanes(NumLanes());
     for (int64_t i = 0; i < NumLanes(); ++i) {
-      lanes[i] = {problem_.lane_begin[i], problem_.lane_begin[i + 1], false};
+      lanes[i].next = problem_.lane_begin[i];
+      lanes[i].end = problem_.lane_begin[i + 1];
+      if (lanes[i].next < lanes[i].end) lanes[i].move = moves_[lanes[i].next];
     }
     return lanes;
   }
 
-  // Numbers the connections in order of first use, and every step's two connections.
+  // Numbers the connections in order of first use, the sizes of messages, and every step's of both.
   std::vector<Connection> Connect() {
     std::vector<Connection> connections;
-    std::unordered_map<int64_t, int32_t> ids;
-    connections_of_.assign(problem_.nsteps(), {});
+    std::unordered_map<int64_t, int32_t> ids, sizes;
+    moves_.assign(problem_.nsteps(), {});
     const auto find = [&](int32_t source, int32_t destination, int32_t lane) {
       const int64_t key = (static_cast<int64_t>(source) * problem_.nranks + destination) * problem_.nlanes + lane;
       const auto [entry, fresh] = ids.try_emplace(key, static_cast<int32_t>(connections.size()));
@@ -88,8 +107,13 @@ class Simulation {
       const int32_t rank = RankOf(lane);
       for (int64_t at = problem_.lane_begin[lane]; at < problem_.lane_begin[lane + 1]; ++at) {
         const Step& step = problem_.steps[at];
-        if (step.recv >= 0) connections_of_[at].recv = find(step.recv, rank, lane % problem_.nlanes);
-        if (step.send >= 0) connections_of_[at].send = find(rank, step.send, lane % problem_.nlanes);
+        if (step.recv >= 0) moves_[at].recv = find(step.recv, rank, lane % problem_.nlanes);
+        if (step.send < 0) continue;
+        moves_[at].send = find(rank, step.send, lane % problem_.nlanes);
+        const int64_t size = problem_.chunk_offset[step.end] - problem_.chunk_offset[step.begin];
+        const auto [entry, fresh] = sizes.try_emplace(size, static_cast<int32_t>(sizes_.size()));
+        if (fresh) sizes_.push_back(size);
+        moves_[at].size = entry->second;
       }
     }
     return connections;
@@ -127,14 +151,16 @@ class Simulation {
 
   void RunLane(int32_t id) {
     LaneState& lane = lanes_[id];
-    for (; lane.next < lane.end; ++lane.next, lane.received = false) {
-      const auto [from, to] = connections_of_[lane.next];
-      if (from != kNone && !lane.received) {
-        if (!Consume(connections_[from], id)) return;
+    while (lane.next < lane.end) {
+      const Move& move = lane.move;
+      if (move.recv != kNone && !lane.received) {
+        if (!Consume(connections_[move.recv], id)) return;
         lane.received = true;
       }
-      if (to != kNone && !Post(to, id, problem_.steps[lane.next])) return;
+      if (move.send != kNone && !Post(move.send, id, move.size)) return;
       if (step_end_s_ != nullptr) step_end_s_[lane.next] = now_;
+      lane.received = false;
+      if (++lane.next < lane.end) lane.move = moves_[lane.next];
     }
   }
 
@@ -148,14 +174,13 @@ class Simulation {
     return true;
   }
 
-  bool Post(int32_t id, int32_t lane, const Step& step) {
+  bool Post(int32_t id, int32_t lane, int32_t size) {
     Connection& connection = connections_[id];
     if (connection.posted - connection.consumed >= problem_.slots) {
       connection.waiting_sender = lane;
       return false;
     }
-    sizes_[static_cast<size_t>(id) * problem_.slots + connection.posted % problem_.slots] =
-        problem_.chunk_offset[step.end] - problem_.chunk_offset[step.begin];
+    QueuedSize(id, connection.posted) = size;
     if (connection.posted++ == connection.arrived) Begin(id);
     return true;
   }
@@ -169,18 +194,19 @@ class Simulation {
   void Begin(int32_t id) {
     Connection& connection = connections_[id];
     connection.begun_s = now_;
-    const int64_t size = SizeAtHead(id);
+    const int64_t size = sizes_[QueuedSize(id, connection.arrived)];
     connection.bytes += size;
     const double latency_s = connection.inner ? problem_.inner_latency_s : problem_.latency_s;
     if (latency_s > 0.0 || size == 0) {
-      (connection.inner ? inner_delayed_ : delayed_).emplace_back(now_ + latency_s, id);
+      (connection.inner ? inner_delayed_ : delayed_).push_back({now_ + latency_s, size, id});
     } else {
       shares_.Start(id, static_cast<double>(size), now_);
     }
   }
 
-  int64_t SizeAtHead(int32_t id) const {
-    return sizes_[static_cast<size_t>(id) * problem_.slots + connections_[id].arrived % problem_.slots];
+  // Of that message of a connection, in the order in which they are posted.
+  int32_t& QueuedSize(int32_t id, int32_t message) {
+    return queued_sizes_[static_cast<size_t>(id) * static_cast<size_t>(places_) + (message & (places_ - 1))];
   }
 
   // Moves the clock to the next event or change of capacities; false when nothing is left to happen.
@@ -197,11 +223,11 @@ class Simulation {
     now_ = next;
     const double together = now_ * (1.0 + kSameTime);
     while (shares_.NextEnd() <= together) Arrive(shares_.End(now_));
-    for (Delayed* delayed : {&delayed_, &inner_delayed_}) {
-      while (!delayed->empty() && delayed->front().first <= together) {
-        const int32_t id = delayed->front().second;
+    for (std::deque<Delayed>* delayed : {&delayed_, &inner_delayed_}) {
+      while (!delayed->empty() && delayed->front().until_s <= together) {
+        const Delayed one = delayed->front();
         delayed->pop_front();
-        Undelayed(id);
+        Undelayed(one);
       }
     }
     return true;
@@ -209,16 +235,16 @@ class Simulation {
 
   double NextEvent() const {
     double next = shares_.NextEnd();
-    if (!delayed_.empty()) next = std::min(next, delayed_.front().first);
-    if (!inner_delayed_.empty()) next = std::min(next, inner_delayed_.front().first);
+    if (!delayed_.empty()) next = std::min(next, delayed_.front().until_s);
+    if (!inner_delayed_.empty()) next = std::min(next, inner_delayed_.front().until_s);
     return next;
   }
 
-  void Undelayed(int32_t id) {
-    if (const int64_t size = SizeAtHead(id); size > 0) {
-      shares_.Start(id, static_cast<double>(size), now_);
+  void Undelayed(const Delayed& one) {
+    if (one.size > 0) {
+      shares_.Start(one.connection, static_cast<double>(one.size), now_);
     } else {
-      Arrive(id);
+      Arrive(one.connection);
     }
   }
 
@@ -243,7 +269,7 @@ class Simulation {
     for (int32_t lane = 0; lane < NumLanes(); ++lane) {
       if (lanes_[lane].next == lanes_[lane].end) continue;
       const int64_t at = lanes_[lane].next;
-      const bool receives = connections_of_[at].recv != kNone && !lanes_[lane].received;
+      const bool receives = moves_[at].recv != kNone && !lanes_[lane].received;
       outcome.stalled = "rank " + std::to_string(RankOf(lane)) + " lane " + std::to_string(lane % problem_.nlanes) +
                         " waits for ever at step " + std::to_string(at - problem_.lane_begin[lane]) + " to " +
                         (receives ? "receive from rank " + std::to_string(problem_.steps[at].recv)
@@ -253,18 +279,17 @@ class Simulation {
     return outcome;
   }
 
-  // Connections whose message is in its latency, in the order in which that ends: it is equal for all of them.
-  using Delayed = std::deque<std::pair<double, int32_t>>;
-
   const Problem& problem_;
   double* step_end_s_;
-  std::vector<LaneState> lanes_;
-  std::vector<StepConnections> connections_of_;  // of each step
-  std::vector<ConnectionUse> ends_;              // of each connection; its use is filled in at the end
+  std::vector<Move> moves_;          // of each step
+  std::vector<int64_t> sizes_;       // bytes, all that there are
+  std::vector<ConnectionUse> ends_;  // of each connection; its use is filled in at the end
   std::vector<Connection> connections_;
-  std::vector<int64_t> sizes_;  // `slots` message sizes per connection, a ring buffer
+  std::vector<LaneState> lanes_;
+  int32_t places_;                     // the slots of a connection and some more: a power of two
+  std::vector<int32_t> queued_sizes_;  // which of the sizes, of messages that have a place
   FairShare shares_;
-  Delayed delayed_, inner_delayed_;
+  std::deque<Delayed> delayed_, inner_delayed_;  // in the order in which that ends: it is equal for all of a kind
   std::vector<int32_t> ready_;
   double now_ = 0.0;
   double last_arrival_s_ = 0.0;

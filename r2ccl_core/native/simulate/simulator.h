@@ -11,8 +11,11 @@
 //       and, with `paired`, [2H+2R + a*H + b] for what host a can move to host b over common rails.
 //     Ranks of one host talk over their inner links only.
 //   - Capacities change at given times.
-//   - With a tolerance, messages that end within that part of a message's duration end together, early; what they had
-//     not sent by then is sent with the next one of their connection. Rates change only by more than four times that.
+//   - With a tolerance, a port is looked at only once what its flows need has changed by that part of its capacity.
+//
+// The same problem takes the same time to the last bit on every machine: some schedules are chaotic, so the last bit of
+// one sum decides about per cents. Sums are made in a fixed order, and multiply-adds are not contracted
+// (CMakeLists.txt).
 //
 // Cost: per message the ports whose level its start and end change, and their flows. In dense patterns (forests of many
 // trees) that is most of them, and a tolerance of 1 % makes it ten times less for an error of about 0.1 %.

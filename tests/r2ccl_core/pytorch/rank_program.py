@@ -230,6 +230,14 @@ def refusals() -> None:
             assert "r2ccl" in str(error) or "cannot be reduced" in str(error), error
         else:
             raise AssertionError("it was not refused")
+    group = dist.group.WORLD
+    assert group._get_backend(torch.device("cpu")) is group  # as PyTorch asks from 2.14 on
+    try:
+        group._get_backend(torch.device("cuda"))
+    except RuntimeError as error:
+        assert "cuda" in str(error), error
+    else:
+        raise AssertionError("there is no back end for CUDA")
 
 
 def too_late() -> None:

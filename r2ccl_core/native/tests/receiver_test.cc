@@ -39,7 +39,10 @@ class HandmadeStream {
       auto* bytes = reinterpret_cast<const uint8_t*>(heard_.data());
       if (!DecodeFrame(bytes, &frame).ok() || heard_.size() < kHeaderBytes + frame.body_bytes) break;
       if (frame.type == FrameType::kAck) newest = DecodeAckEntries(bytes + kHeaderBytes, frame.body_bytes);
-      words_ += frame.type == FrameType::kAck ? 1 : 0;
+      if (frame.type == FrameType::kAck) {
+        ++words_;
+        posted_ = frame.a;
+      }
       heard_.erase(0, kHeaderBytes + frame.body_bytes);
     }
     return newest;
@@ -47,11 +50,14 @@ class HandmadeStream {
 
   // How many acknowledgements `Newest` has seen.
   int words() const { return words_; }
+  // The receives that the newest of them told of.
+  uint64_t posted() const { return posted_; }
 
  private:
   Fd fd_;
   std::string heard_;
   int words_ = 0;
+  uint64_t posted_ = 0;
 };
 
 // The last piece of a message may come by a faster path than one that said that its acknowledgement has time. The
@@ -130,6 +136,8 @@ TEST(Receiver, WhoTellsLaterHasManyMessagesAcknowledgedTogether) {
     for (uint64_t i = 0; i <= kMessages; ++i) {
       ASSERT_TRUE(recv->Irecv(buffers.data() + i * 64, 64, &requests[i]).ok());
     }
+    // Each receive has a word of its own before anything has come.
+    ASSERT_TRUE(Until([&] { return (void)path.Newest(), path.posted() == kMessages + 1; }));
     std::string all;
     for (uint64_t message = 0; message < kMessages; ++message) {
       Frame frame{.type = FrameType::kData, .path = 0, .epoch = 1, .body_bytes = 64, .a = message};

@@ -284,56 +284,50 @@ bool IsLost(Engine& engine, const EngineId& id) {
   return Until([&] { return !engine.Ready(id, &ready).ok(); });
 }
 
+// A read of eight bytes from a peer that is written by hand, which has sent `data` in its last reply.
+struct ReadOfEight {
+  explicit ReadOfEight(const std::string& data) {
+    uint64_t key = 0;
+    EXPECT_TRUE(engine.Register(memory.data(), memory.size(), &key).ok());
+    EXPECT_TRUE(engine.Begin(hand.id(), Direction::kRead, {{key, 0, 7, 0, 8}}, nullptr, &transfer).ok());
+    reply.kind = Kind::kReply;
+    reply.operation = 1;
+    reply.pieces = {{0, 0, data.size()}};
+    reply.data = data;
+    reply.last = true;
+    hand.Say(0, Encode(reply));
+  }
+
+  std::vector<char> memory = std::vector<char>(16, 1);
+  Group group{1};
+  Engine& engine = *group.engines[0];
+  Handmade hand{engine, 20};
+  std::shared_ptr<Transfer> transfer;
+  Message reply;
+};
+
 // The last reply ends a read: what still comes about it ends the connection, and changes nothing.
 TEST(TransferEngine, AReadEndsWithItsLastReply) {
   for (Kind kind : {Kind::kReply, Kind::kDone}) {
-    Group group(1);
-    Engine& engine = *group.engines[0];
-    Handmade hand(engine, 20);
-    std::vector<char> memory(16, 1);
-    uint64_t key = 0;
-    ASSERT_TRUE(engine.Register(memory.data(), memory.size(), &key).ok());
-    std::shared_ptr<Transfer> transfer;
-    ASSERT_TRUE(engine.Begin(hand.id(), Direction::kRead, {{key, 0, 7, 0, 8}}, nullptr, &transfer).ok());
-    Message reply;
-    reply.kind = Kind::kReply;
-    reply.operation = 1;
-    reply.pieces = {{0, 0, 8}};
-    reply.data = "abcdefgh";
-    reply.last = true;
-    hand.Say(0, Encode(reply));
-    ASSERT_TRUE(Ended(*transfer));
-    EXPECT_EQ(transfer->state(), Transfer::kDone) << transfer->status().message();
-    EXPECT_EQ(std::string(memory.data(), 8), "abcdefgh");
-    reply.kind = kind;
-    reply.pieces = {};
-    reply.data = {};
-    hand.Say(0, Encode(reply));
-    EXPECT_TRUE(IsLost(engine, hand.id()));
-    EXPECT_EQ(transfer->state(), Transfer::kDone);
+    ReadOfEight read("abcdefgh");
+    ASSERT_TRUE(Ended(*read.transfer));
+    EXPECT_EQ(read.transfer->state(), Transfer::kDone) << read.transfer->status().message();
+    EXPECT_EQ(std::string(read.memory.data(), 8), "abcdefgh");
+    read.reply.kind = kind;
+    read.reply.pieces = {};
+    read.reply.data = {};
+    read.hand.Say(0, Encode(read.reply));
+    EXPECT_TRUE(IsLost(read.engine, read.hand.id()));
+    EXPECT_EQ(read.transfer->state(), Transfer::kDone);
   }
 }
 
 // A last reply that leaves bytes out is no read that ended well.
 TEST(TransferEngine, AReadThatEndsTooSoonFails) {
-  Group group(1);
-  Engine& engine = *group.engines[0];
-  Handmade hand(engine, 20);
-  std::vector<char> memory(16, 1);
-  uint64_t key = 0;
-  ASSERT_TRUE(engine.Register(memory.data(), memory.size(), &key).ok());
-  std::shared_ptr<Transfer> transfer;
-  ASSERT_TRUE(engine.Begin(hand.id(), Direction::kRead, {{key, 0, 7, 0, 8}}, nullptr, &transfer).ok());
-  Message reply;
-  reply.kind = Kind::kReply;
-  reply.operation = 1;
-  reply.pieces = {{0, 0, 7}};
-  reply.data = "abcdefg";
-  reply.last = true;
-  hand.Say(0, Encode(reply));
-  ASSERT_TRUE(Ended(*transfer));
-  EXPECT_EQ(transfer->state(), Transfer::kFailed);
-  EXPECT_NE(transfer->status().message().find("before all of it was sent"), std::string::npos);
+  ReadOfEight read("abcdefg");
+  ASSERT_TRUE(Ended(*read.transfer));
+  EXPECT_EQ(read.transfer->state(), Transfer::kFailed);
+  EXPECT_NE(read.transfer->status().message().find("before all of it was sent"), std::string::npos);
 }
 
 // Whatever a peer says, memory that it was not told of stays as it is, and other peers' transfers go on.

@@ -156,22 +156,19 @@ Status VerbsQueue::PostSend(uint64_t id, uint32_t slot, uint32_t bytes) {
 
 Status VerbsQueue::PostWrite(uint64_t id, uint64_t from, uint32_t bytes, uint32_t local_key, uint64_t address,
                              uint32_t remote_key) {
-  ibv::Sge part{from, bytes, local_key};
-  ibv::SendRequest request{};
-  request.id = id;
-  request.parts = &part;
-  request.opcode = ibv::kOpWrite;
-  request.remote_address = address;
-  request.remote_key = remote_key;
-  return Post(&request);
+  return PostOneSided(ibv::kOpWrite, id, {from, bytes, local_key}, address, remote_key);
 }
 
 Status VerbsQueue::PostRead(uint64_t id, uint64_t address, uint32_t remote_key) {
   ibv::Sge part{reinterpret_cast<uint64_t>(send_slot(0)), 1, region_->lkey};
+  return PostOneSided(ibv::kOpRead, id, part, address, remote_key);
+}
+
+Status VerbsQueue::PostOneSided(uint32_t opcode, uint64_t id, ibv::Sge part, uint64_t address, uint32_t remote_key) {
   ibv::SendRequest request{};
   request.id = id;
   request.parts = &part;
-  request.opcode = ibv::kOpRead;
+  request.opcode = opcode;
   request.remote_address = address;
   request.remote_key = remote_key;
   return Post(&request);

@@ -51,6 +51,7 @@ class VerbsQueue final : public RcQueue {
   }
   uint32_t requests() const { return shape_.send_slots + shape_.writes + shape_.reads; }
   Status Register();
+  Status PostOneSided(uint32_t opcode, uint64_t id, ibv::Sge part, uint64_t address, uint32_t remote_key);
   Status Post(ibv::SendRequest* request);
   Status Modify(ibv::QpAttr* attributes, uint32_t state, int what, const char* name);
 

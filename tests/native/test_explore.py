@@ -94,6 +94,18 @@ def test_a_sick_nic_costs_no_more_than_a_dead_one() -> None:
     assert all(share >= 0.94 for name, share in left.items() if name not in ("delayed_60_ms", "reordered_10_ms")), left
 
 
+@pytest.mark.slow
+def test_a_repaired_nic_is_soon_used_as_before() -> None:
+    """In virtual time, by a few seeds, on shaped NICs, which let a chunk go at once after a pause."""
+    done = explore("--repaired", "4", "--jobs", "2")
+    line = r"^(\w+) +[\d.]+ calls/s, +([\d.]+) of healthy, at least +([\d.]+)$"
+    back = {name: (float(share), float(least)) for name, share, least in re.findall(line, done.stdout, re.MULTILINE)}
+    assert len(back) == len(done.stdout.splitlines()) == 7
+    assert back.pop("healthy") == (1, 1)
+    # One NIC of two is half of the speed, and so is one that is back and carries nothing.
+    assert all(share >= 0.8 and least >= 0.7 for share, least in back.values()), done.stdout
+
+
 @pytest.mark.parametrize(
     ("words", "line"),
     [

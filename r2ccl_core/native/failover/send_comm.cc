@@ -636,10 +636,12 @@ void SendComm::ApplyAck(Path& path, uint64_t chunks) {
   MeasureRate(out, bytes, now_ns);
 }
 
-// What it drains at least.
-void SendComm::NoteTrial(NicState& nic, double bytes_per_ns) {
+// What it drains, but no more than the best of the NICs: after a pause a shaper lets a chunk go at once, and a NIC that
+// is taken for many times as fast as it is would be late with whatever it gets.
+void SendComm::NoteTrial(NicState& nic, double bytes_per_ns) const {
   double known = nic.drain_bytes_per_ns.load(std::memory_order_relaxed);
-  if (known > 0 && bytes_per_ns > known) nic.drain_bytes_per_ns.store(bytes_per_ns);
+  double shown = std::min(bytes_per_ns, BestNicRate());
+  if (known > 0 && shown > known) nic.drain_bytes_per_ns.store(shown);
 }
 
 void SendComm::MeasureRate(Outgoing& out, uint64_t bytes, int64_t now_ns) {

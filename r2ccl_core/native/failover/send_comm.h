@@ -174,7 +174,7 @@ class SendComm final : public Comm {
   void ApplyAck(Path& path, uint64_t chunks) REQUIRES(mutex_);
   void Acknowledge(const Chunk& chunk) REQUIRES(mutex_);
   Status PeerClosed(uint64_t messages) REQUIRES(mutex_);
-  static void NoteTrial(NicState& nic, double bytes_per_ns);
+  void NoteTrial(NicState& nic, double bytes_per_ns) const;
   void MeasureRate(Outgoing& out, uint64_t bytes, int64_t now_ns);
   Message& message(uint64_t number) REQUIRES(mutex_) { return messages_[number - messages_.front().number]; }
   Outgoing& outgoing(const Path& path) REQUIRES(mutex_) { return outgoing_[static_cast<size_t>(path.index)]; }

@@ -15,6 +15,9 @@ constexpr size_t kCallsAfter = 6;
 constexpr int64_t kSickBeginsNs = 200 * kMillisecond;
 constexpr int64_t kFoundNs = 150 * kMillisecond;
 constexpr int64_t kSickForNs = 1000 * kMillisecond;
+constexpr int64_t kSickBeforeNs = 400 * kMillisecond;
+constexpr int64_t kReturnNs = 300 * kMillisecond;
+constexpr int64_t kWellForNs = 800 * kMillisecond;
 
 // Without the state of a standard engine, which would be seeded for three numbers.
 uint64_t Mixed(uint64_t seed, uint64_t which) {
@@ -51,6 +54,18 @@ TroubleEvent OfANic(const NamedTrouble& trouble, uint64_t seed, const Scenario& 
 
 double TookMs(const CallRecord& call) { return static_cast<double>(call.ended_ns - call.began_ns) / kMillisecond; }
 
+// Calls per second in that time.
+double CallsBetween(const Scenario& scenario, int64_t begin_ns, int64_t end_ns, std::string* wrong) {
+  Outcome outcome = WatchScenario(scenario, end_ns, 1, end_ns + kMillisecond * 2000);
+  if (!outcome.wrong.empty()) *wrong = outcome.wrong;
+  double calls = 0;
+  for (const CallRecord& call : outcome.calls) {
+    int64_t inside_ns = std::min(end_ns, call.ended_ns) - std::max(begin_ns, call.began_ns);
+    calls += std::max(0.0, static_cast<double>(inside_ns)) / static_cast<double>(call.ended_ns - call.began_ns);
+  }
+  return calls / static_cast<double>(end_ns - begin_ns) * 1e9;
+}
+
 }  // namespace
 
 Scenario CallsWith(const NamedTrouble& trouble, uint64_t seed) {
@@ -62,7 +77,8 @@ Scenario CallsWith(const NamedTrouble& trouble, uint64_t seed) {
 
 Scenario SlowCallsWith(const NamedTrouble& trouble, uint64_t seed) {
   Scenario made = Ring(seed, 3, 2, 0.025);
-  made.segment_bytes = 1448;  // of which test packets say little about the rate
+  made.segment_bytes = 1448;       // of which test packets say little about the rate
+  made.bucket_bytes = 128 * 1024;  // nor does a single chunk
   made.troubles = {OfANic(trouble, seed, made, kSickBeginsNs, 50 * kMillisecond)};
   return made;
 }
@@ -119,15 +135,25 @@ std::vector<NamedTrouble> Sicknesses() {
 double CallsPerSecond(const NamedTrouble& sickness, uint64_t seed, std::string* wrong) {
   Scenario scenario = SlowCallsWith(sickness, seed);
   int64_t begin_ns = scenario.troubles[0].at_ns + kFoundNs;
-  int64_t end_ns = begin_ns + kSickForNs;
-  Outcome outcome = WatchScenario(scenario, end_ns, 1, end_ns + kMillisecond * 2000);
-  if (!outcome.wrong.empty()) *wrong = outcome.wrong;
-  double calls = 0;
-  for (const CallRecord& call : outcome.calls) {
-    int64_t inside_ns = std::min(end_ns, call.ended_ns) - std::max(begin_ns, call.began_ns);
-    calls += std::max(0.0, static_cast<double>(inside_ns)) / static_cast<double>(call.ended_ns - call.began_ns);
-  }
-  return calls / static_cast<double>(kSickForNs) * 1e9;
+  return CallsBetween(scenario, begin_ns, begin_ns + kSickForNs, wrong);
+}
+
+std::vector<NamedTrouble> Repaired() {
+  return {{"healthy", Trouble::kSlow, 1},
+          {"dead", Trouble::kLinkDown},
+          {"black_hole", Trouble::kBlackHole},
+          {"lossy_20_percent", Trouble::kLoss, 0.2},
+          {"lossy_50_percent", Trouble::kLoss, 0.5},
+          {"bursts_1_percent", Trouble::kBursts, 0.01},
+          {"at_a_tenth", Trouble::kSlow, 0.1}};
+}
+
+double CallsAfterRepair(const NamedTrouble& sickness, uint64_t seed, std::string* wrong) {
+  Scenario scenario = SlowCallsWith(sickness, seed);
+  TroubleEvent& trouble = scenario.troubles[0];
+  trouble.lasts_ns = kSickBeforeNs;
+  int64_t begin_ns = trouble.at_ns + kSickBeforeNs + kReturnNs;
+  return CallsBetween(scenario, begin_ns, begin_ns + kWellForNs, wrong);
 }
 
 }  // namespace r2ccl::simulated

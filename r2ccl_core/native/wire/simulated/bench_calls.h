@@ -33,6 +33,11 @@ double CallsPerSecond(const NamedTrouble& sickness, uint64_t seed, std::string* 
 // The first is its death, with which the others compare.
 std::vector<NamedTrouble> Sicknesses();
 
+// Calls per second after a NIC was sick for 400 ms: from 300 ms after its repair on, for 800 ms.
+double CallsAfterRepair(const NamedTrouble& sickness, uint64_t seed, std::string* wrong);
+// The first is none, with which the others compare.
+std::vector<NamedTrouble> Repaired();
+
 }  // namespace r2ccl::simulated
 
 #endif  // R2CCL_WIRE_SIMULATED_BENCH_CALLS_H_

@@ -27,7 +27,10 @@ class Play {
     world_.answer_bytes = scenario.answer_bytes;
     world_.routes = scenario.routes;
     for (int host = 0; host < scenario.hosts; ++host) {
-      for (int rail = 0; rail < scenario.rails; ++rail) world_.port(host, rail).bytes_per_ns = scenario.bytes_per_ns;
+      for (int rail = 0; rail < scenario.rails; ++rail) {
+        world_.port(host, rail).bytes_per_ns = scenario.bytes_per_ns;
+        world_.port(host, rail).bucket_bytes = scenario.bucket_bytes;
+      }
       processes_.push_back(std::make_unique<Process>(&world_, host, scenario.params, scenario.program_polls));
     }
     for (size_t i = 0; i < scenario.flows.size(); ++i) {

@@ -98,6 +98,7 @@ struct Scenario {
   int hosts = 2;
   int rails = 1;
   double bytes_per_ns = 0.0625;
+  double bucket_bytes = 0;  // see Port
   size_t segment_bytes = 4096;
   size_t answer_bytes = 256 * 1024;  // see World
   bool program_polls = false;

@@ -12,6 +12,7 @@
 //   r2ccl-explore --bench REPEATS                          how long named scenarios take, in virtual time
 //   r2ccl-explore --failures SEEDS [--jobs N]              what failures cost the call that they hit
 //   r2ccl-explore --sick SEEDS [--jobs N]                  what sick NICs leave of what their death would leave
+//   r2ccl-explore --repaired SEEDS [--jobs N]              what their repair brings back
 //
 // A rule that was broken ends it with status 1, the seed or case, the shortest scenario that still breaks it, and the
 // command that repeats it.
@@ -56,6 +57,7 @@ struct Options {
   int bench = 0;
   int failures = 0;
   int sick = 0;
+  int repaired = 0;
   uint64_t runs = UINT64_MAX;
   uint64_t first = 1;
   unsigned jobs = 1;
@@ -68,7 +70,7 @@ struct Options {
 constexpr char kHelp[] =
     "usage: r2ccl-explore [--seconds S | --runs N] [--first SEED] [--jobs N] [--no-shrink] | --seed SEED | --every "
     "1|2\n"
-    "       r2ccl-explore --bench REPEATS | --failures SEEDS [--jobs N] | --sick SEEDS [--jobs N]\n"
+    "       r2ccl-explore --bench REPEATS | --failures SEEDS | --sick SEEDS | --repaired SEEDS [--jobs N]\n"
     "\n"
     "Runs the connections that ship in a simulated network that fails, seed after seed, until the time is over or a\n"
     "rule is broken.\n"
@@ -85,6 +87,7 @@ constexpr char kHelp[] =
     "  --bench N     how long named scenarios take in virtual time, the median of N seeds\n"
     "  --failures N  what failures of a NIC cost the AllReduce of 1 MiB that they hit, by N seeds\n"
     "  --sick N      AllReduces of 1 MiB with a sick NIC, against those with a dead one, by N seeds\n"
+    "  --repaired N  the same after its repair, against those with healthy NICs\n"
     "  --version     the version, and nothing else\n"
     "\n"
     "Exit status: 0 every rule held, 1 one was broken, 2 an option is wrong.\n";
@@ -123,7 +126,7 @@ bool Parse(int argc, char** argv, Options* options) {
     }
     bool known = name == "--seconds" || name == "--runs" || name == "--first" || name == "--jobs" || name == "--seed" ||
                  name == "--every" || name == "--bench" || name == "--failures" || name == "--sick" ||
-                 name == "--hosts" || name == "--nics";
+                 name == "--repaired" || name == "--hosts" || name == "--nics";
     if (!known) return Refused(name, "", "no such option");
     if (i + 1 == argc) return Refused(name, "", "a value is missing");
     const char* value = argv[++i];
@@ -149,13 +152,16 @@ bool Parse(int argc, char** argv, Options* options) {
     } else if (name == "--nics") {
       if (number < 1 || number > 8) return Refused(name, value, "give 1 to 8 NICs");
       options->rails = static_cast<int>(number);
-    } else if (name == "--bench" || name == "--failures" || name == "--sick") {
-      if (number < 1 || number > kMostRepeats) return Refused(name, value, "give 1 to 10000 repeats");
-      int& repeats = name == "--bench" ? options->bench : name == "--sick" ? options->sick : options->failures;
-      repeats = static_cast<int>(number);
-    } else {
+    } else if (name == "--first" || name == "--seed") {
       options->first = number;
       options->one = name == "--seed";
+    } else {
+      if (number < 1 || number > kMostRepeats) return Refused(name, value, "give 1 to 10000 repeats");
+      int& repeats = name == "--bench"      ? options->bench
+                     : name == "--failures" ? options->failures
+                     : name == "--sick"     ? options->sick
+                                            : options->repaired;
+      repeats = static_cast<int>(number);
     }
   }
   return true;
@@ -258,15 +264,17 @@ int TellFailures(const Options& options) {
   return 0;
 }
 
-int TellSick(const Options& options) {
-  std::vector<double> dead;
-  for (const NamedTrouble& sickness : r2ccl::simulated::Sicknesses()) {
-    auto calls = BySeed(options.sick, options.jobs, std::bind_front(r2ccl::simulated::CallsPerSecond, sickness));
-    if (dead.empty()) dead = calls;
+// Each seed's calls against those of the first trouble with the same seed.
+int TellShares(int seeds, const Options& options, const std::vector<NamedTrouble>& troubles, const char* of_first,
+               double (*calls_with)(const NamedTrouble&, uint64_t, std::string*)) {
+  std::vector<double> first;
+  for (const NamedTrouble& trouble : troubles) {
+    auto calls = BySeed(seeds, options.jobs, std::bind_front(calls_with, trouble));
+    if (first.empty()) first = calls;
     std::vector<double> shares;
-    for (size_t i = 0; i < calls.size(); ++i) shares.push_back(calls[i] / dead[i]);
-    std::printf("%-20s %6.1f calls/s, %5.3f of dead, at least %5.3f\n", sickness.name.c_str(), Median(calls),
-                Median(shares), *std::min_element(shares.begin(), shares.end()));
+    for (size_t i = 0; i < calls.size(); ++i) shares.push_back(calls[i] / first[i]);
+    std::printf("%-20s %6.1f calls/s, %5.3f of %s, at least %5.3f\n", trouble.name.c_str(), Median(calls),
+                Median(shares), of_first, *std::min_element(shares.begin(), shares.end()));
     std::fflush(stdout);
   }
   return 0;
@@ -371,7 +379,9 @@ int main(int argc, char** argv) {
   seed_at_work = options.first;
   if (options.bench > 0) return Bench(options.bench);
   if (options.failures > 0) return TellFailures(options);
-  if (options.sick > 0) return TellSick(options);
+  using namespace r2ccl::simulated;
+  if (options.sick > 0) return TellShares(options.sick, options, Sicknesses(), "dead", CallsPerSecond);
+  if (options.repaired > 0) return TellShares(options.repaired, options, Repaired(), "healthy", CallsAfterRepair);
   if (options.one) return One(options);
   Totals totals;
   std::atomic<uint64_t> next{options.first};

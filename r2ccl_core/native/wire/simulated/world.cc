@@ -112,10 +112,11 @@ bool World::Send(int host, int rail, Packet packet) {
   Port& from = port(host, rail);
   if (!from.link || is_off_[static_cast<size_t>(host)]) return true;
   double rate = from.bytes_per_ns * from.out.rate;
+  from.out_free_ns = std::max(from.out_free_ns, now_ns_ - static_cast<int64_t>(from.bucket_bytes / rate));
   int64_t waits_ns = std::max<int64_t>(0, from.out_free_ns - now_ns_);
   double most = packet.bytes.empty() ? kQueueBytes : kOwnQueueBytes;
   if (static_cast<double>(waits_ns) * rate > most) return false;
-  from.out_free_ns = now_ns_ + waits_ns + static_cast<int64_t>(static_cast<double>(packet.size()) / rate);
+  from.out_free_ns += static_cast<int64_t>(static_cast<double>(packet.size()) / rate);
   if (IsLost(from.out, &from.out_burst, packet)) return true;
   bool twice = Chance(from.out.duplicate);
   if (!packet.bytes.empty() && Chance(from.out.corrupt)) {
@@ -193,7 +194,7 @@ void World::Carry(int host, int rail, const std::shared_ptr<const Packet>& packe
   int there = RailOf(packet->to);
   if ((there != rail && !routes) || to < 0 || to >= hosts() || there >= rails()) return;
   const Sickness& in = port(to, there).in;
-  int64_t there_ns = port(host, rail).out_free_ns + kLatencyNs + extra_ns + in.delay_ns;
+  int64_t there_ns = std::max(now_ns_, port(host, rail).out_free_ns) + kLatencyNs + extra_ns + in.delay_ns;
   if (in.jitter_ns > 0) there_ns += static_cast<int64_t>(Draw(static_cast<uint64_t>(in.jitter_ns)));
   At(there_ns, [this, to, there, packet] {
     int64_t waits_ns = Queue(to, there, static_cast<double>(packet->size()));
@@ -207,13 +208,14 @@ void World::Carry(int host, int rail, const std::shared_ptr<const Packet>& packe
 int64_t World::Queue(int host, int rail, double bytes) {
   Port& into = port(host, rail);
   double rate = into.bytes_per_ns * into.in.rate;
+  into.in_free_ns = std::max(into.in_free_ns, now_ns_ - static_cast<int64_t>(into.bucket_bytes / rate));
   int64_t waits_ns = std::max<int64_t>(0, into.in_free_ns - now_ns_);
   ++into.came;
   if (static_cast<double>(waits_ns) * rate > kQueueBytes) {
     ++into.dropped;
     return -1;
   }
-  into.in_free_ns = now_ns_ + waits_ns + static_cast<int64_t>(bytes / rate);
+  into.in_free_ns += static_cast<int64_t>(bytes / rate);
   return waits_ns;
 }
 

@@ -88,6 +88,7 @@ struct Train {
 struct Port {
   Nic nic;
   double bytes_per_ns = 0.0625;  // 500 Mbit/s
+  double bucket_bytes = 0;       // that leave and come at once after a pause, as a token bucket lets them
   bool link = true;
   Sickness out, in;
   uint64_t came = 0;       // of our packets

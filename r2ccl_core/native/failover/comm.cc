@@ -108,12 +108,11 @@ void Comm::OnThrow(const std::string& reason) noexcept {
   std::terminate();  // what the requests have to say cannot be said
 }
 
-// Says farewell on every stream that can take it, so that the peer need not find out by itself.
+// Says farewell on every stream that can take it, so that the peer need not find out by itself. So can one whose
+// greeting has not been answered yet: to the peer the path may be up.
 void Comm::HangUp() {
   for (Path& path : paths_) {
-    if (std::shared_ptr<Stream> stream = std::move(path.stream)) {
-      IsOpen(path.state) ? stream->HangUp(Farewell()) : stream->Cut();
-    }
+    if (std::shared_ptr<Stream> stream = std::move(path.stream)) stream->HangUp(Farewell());
     path.state = PathState::kDown;
   }
 }

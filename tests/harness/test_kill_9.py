@@ -1,6 +1,6 @@
 """Kill -9 of the harness at random moments of a sweep with faults: all heals, all is cleaned, nothing is lost.
 
-Five moments by default, as many as R2CCL_KILLS says otherwise (fifty take some five minutes). What it came to is
+Three moments by default, as many as R2CCL_KILLS says otherwise (fifty take some five minutes). What it came to is
 printed (``pytest -s``).
 """
 
@@ -24,7 +24,7 @@ from harness.cluster.layout import NAMESPACE_PREFIX
 from harness.cluster.processes import in_namespaces
 
 ROOT = Path(__file__).parents[2]
-KILLS = int(os.environ.get("R2CCL_KILLS", "5"))
+KILLS = int(os.environ.get("R2CCL_KILLS", "3"))
 EVENTS = 44
 """A sweep is killed at most so many of its events after its start: four trials, on however slow a machine."""
 JITTER_S = 0.3

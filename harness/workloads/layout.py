@@ -105,8 +105,8 @@ class LayoutModel(Model):
         return int(max(COPIES * whole * share, whole * (1 + share)))
 
     def activations_bytes(self, ranks: int, shape: Shape, context: int, batch: int, micro_batches: int) -> int:
-        """What a rank keeps of a step's forward pass until its backward pass. A stage of a pipeline keeps as many micro-
-        batches as there are stages."""
+        """What a rank keeps of a step's forward pass until its backward pass. A stage of a pipeline keeps as many
+        micro-batches as there are stages."""
         _, tp, pp = self.on(ranks)
         held = batch * context * min(1.0, pp / micro_batches if pp > 1 else 1.0)
         blocks = shape.layers / pp * (KEPT + KEPT_ALONE / tp) * shape.width

@@ -50,8 +50,8 @@ def test_a_model_that_does_not_fit_is_one_line_that_says_what_takes_the_memory()
     assert list(check_machine(large, "t.toml", needed)) == []
     (mistake,) = check_machine(large, "t.toml", needed - 1)
     assert str(mistake) == (
-        "t.toml: workload.model: 120M: 3 hosts on this machine need 7.9 GiB (per rank 2.2 GiB of weights, gradients and "
-        'optimizer, 0.2 GiB of activations), and 7.9 GiB are free; choose a smaller model, or layout = "fsdp2"'
+        "t.toml: workload.model: 120M: 3 hosts on this machine need 7.9 GiB (per rank 2.2 GiB of weights, gradients "
+        'and optimizer, 0.2 GiB of activations), and 7.9 GiB are free; choose a smaller model, or layout = "fsdp2"'
     )
     long = load(TRAINING, ["workload.batch=256", "workload.context=1024"])
     (mistake,) = check_machine(long, "t.toml", 8 * GIB)

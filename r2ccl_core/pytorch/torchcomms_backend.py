@@ -5,10 +5,10 @@ passes a back end in Python neither time-outs of single calls nor batches of mes
 """
 
 import os
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torchcomms
@@ -33,6 +33,8 @@ _RANK_AND_SIZE = (
 """Where torchcomms looks for them, in this order."""
 _MESSAGE = 0
 """Tag of single messages: torchcomms has none."""
+_KEPT = 1000
+"""Calls that are begun before a handle is let go; torchcomms drops it as soon as it has been waited for."""
 _met: Counter[str] = Counter()
 """How many groups of each name this process has made: a name that is used again must not meet in the old place."""
 
@@ -98,77 +100,77 @@ class R2cclTorchComm(torchcomms.TorchCommBackend):  # type: ignore[misc]  # torc
         made._serve(name, part)
         return made
 
-    def send(self, tensor: Any, to: int, async_op: bool) -> Running | None:
+    def send(self, tensor: Any, to: int, async_op: bool) -> "_Handed | None":
         """To the rank that receives; messages arrive in order."""
         return _ended(self._group.send([tensor], to, _MESSAGE, _how(async_op)), async_op)
 
-    def recv(self, tensor: Any, source: int, async_op: bool) -> Running | None:
+    def recv(self, tensor: Any, source: int, async_op: bool) -> "_Handed | None":
         """From the rank that sends."""
         return _ended(self._group.recv([tensor], source, _MESSAGE, _how(async_op)), async_op)
 
-    def broadcast(self, tensor: Any, root: int, async_op: bool) -> Running | None:
+    def broadcast(self, tensor: Any, root: int, async_op: bool) -> "_Handed | None":
         """From `root`."""
         return _ended(self._group.broadcast([tensor], root, _how(async_op)), async_op)
 
-    def all_reduce(self, tensor: Any, op: Any, async_op: bool) -> Running | None:
+    def all_reduce(self, tensor: Any, op: Any, async_op: bool) -> "_Handed | None":
         """In place."""
         return _ended(self._group.all_reduce([tensor], operation(op.type.name), _how(async_op)), async_op)
 
-    def reduce(self, tensor: Any, root: int, op: Any, async_op: bool) -> Running | None:
+    def reduce(self, tensor: Any, root: int, op: Any, async_op: bool) -> "_Handed | None":
         """In place on `root`."""
         return _ended(self._group.reduce([tensor], operation(op.type.name), root, _how(async_op)), async_op)
 
-    def all_gather(self, outputs: Sequence[Any], tensor: Any, async_op: bool) -> Running | None:
+    def all_gather(self, outputs: Sequence[Any], tensor: Any, async_op: bool) -> "_Handed | None":
         """`outputs[rank]` gets that rank's `tensor`."""
         return _ended(self._group.all_gather([outputs], [tensor], _how(async_op)), async_op)
 
-    def all_gather_v(self, outputs: Sequence[Any], tensor: Any, async_op: bool) -> Running | None:
+    def all_gather_v(self, outputs: Sequence[Any], tensor: Any, async_op: bool) -> "_Handed | None":
         """The same with tensors of any sizes."""
         return _ended(self._group.all_gather_unequal(outputs, tensor, _how(async_op)), async_op)
 
-    def all_gather_single(self, output: Any, source: Any, async_op: bool) -> Running | None:
+    def all_gather_single(self, output: Any, source: Any, async_op: bool) -> "_Handed | None":
         """All ranks' tensors in one."""
         return _ended(self._group.all_gather_single([output], [source], _how(async_op)), async_op)
 
-    def reduce_scatter(self, output: Any, inputs: Sequence[Any], op: Any, async_op: bool) -> Running | None:
+    def reduce_scatter(self, output: Any, inputs: Sequence[Any], op: Any, async_op: bool) -> "_Handed | None":
         """`output` gets the combination of all ranks' `inputs[rank]`."""
         work = self._group.reduce_scatter([output], [inputs], operation(op.type.name), _how(async_op))
         return _ended(work, async_op)
 
-    def reduce_scatter_v(self, output: Any, inputs: Sequence[Any], op: Any, async_op: bool) -> Running | None:
+    def reduce_scatter_v(self, output: Any, inputs: Sequence[Any], op: Any, async_op: bool) -> "_Handed | None":
         """The same with tensors of any sizes."""
         work = self._group.reduce_scatter_unequal(output, inputs, operation(op.type.name), _how(async_op))
         return _ended(work, async_op)
 
-    def reduce_scatter_single(self, output: Any, source: Any, op: Any, async_op: bool) -> Running | None:
+    def reduce_scatter_single(self, output: Any, source: Any, op: Any, async_op: bool) -> "_Handed | None":
         """This rank's block of the combination of one tensor."""
         work = self._group.reduce_scatter_single([output], [source], operation(op.type.name), _how(async_op))
         return _ended(work, async_op)
 
-    def all_to_all_single(self, output: Any, source: Any, async_op: bool) -> Running | None:
+    def all_to_all_single(self, output: Any, source: Any, async_op: bool) -> "_Handed | None":
         """Equal parts of `source` to every rank."""
         return _ended(self._group.all_to_all_single(output, source, (), (), _how(async_op)), async_op)
 
     def all_to_all_v_single(
         self, output: Any, source: Any, taken: Sequence[int], given: Sequence[int], async_op: bool
-    ) -> Running | None:
+    ) -> "_Handed | None":
         """`given[rank]` rows of `source` to every rank, `taken[rank]` from it."""
         work = self._group.all_to_all_single(output, source, list(taken), list(given), _how(async_op))
         return _ended(work, async_op)
 
-    def all_to_all(self, outputs: Sequence[Any], inputs: Sequence[Any], async_op: bool) -> Running | None:
+    def all_to_all(self, outputs: Sequence[Any], inputs: Sequence[Any], async_op: bool) -> "_Handed | None":
         """`inputs[rank]` to that rank, `outputs[rank]` from it; of any sizes."""
         return _ended(self._group.all_to_all(outputs, inputs, _how(async_op)), async_op)
 
-    def barrier(self, async_op: bool) -> Running | None:
+    def barrier(self, async_op: bool) -> "_Handed | None":
         """Ends when every rank has called it."""
         return _ended(self._group.barrier(_how(async_op)), async_op)
 
-    def scatter(self, output: Any, inputs: Sequence[Any], root: int, async_op: bool) -> Running | None:
+    def scatter(self, output: Any, inputs: Sequence[Any], root: int, async_op: bool) -> "_Handed | None":
         """`output` gets `inputs[rank]` of `root`."""
         return _ended(self._group.scatter(output, inputs, root, _how(async_op)), async_op)
 
-    def gather(self, outputs: Sequence[Any], tensor: Any, root: int, async_op: bool) -> Running | None:
+    def gather(self, outputs: Sequence[Any], tensor: Any, root: int, async_op: bool) -> "_Handed | None":
         """`outputs[rank]` of `root` gets that rank's `tensor`."""
         parts = outputs if self.get_rank() == root else []
         return _ended(self._group.gather(parts, tensor, root, _how(async_op)), async_op)
@@ -187,9 +189,29 @@ def _how(async_op: bool) -> How:
     return How(waits=not async_op)
 
 
-def _ended(work: Running, async_op: bool) -> Running | None:
+class _Handed:
+    """A work in torchcomms's hands, which drops it without holding the interpreter's lock (seen in 0.3.0 under DDP).
+
+    So it is never to drop the last reference: the handles of the last calls are kept here, without their tensors.
+    """
+
+    _kept: ClassVar["deque[_Handed]"] = deque()
+
+    def __init__(self, work: Running) -> None:
+        self._work = work
+        work.result().clear()  # which torchcomms does not ask for
+        self._kept.append(self)
+        while len(self._kept) > _KEPT and self._kept[0]._work.is_completed():
+            self._kept.popleft()
+
+    def wait(self) -> None:
+        """Returns when the call has ended; raises its error."""
+        self._work.wait()
+
+
+def _ended(work: Running, async_op: bool) -> _Handed | None:
     if async_op:
-        return work
+        return _Handed(work)
     work.wait()
     return None
 

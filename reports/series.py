@@ -131,6 +131,7 @@ METRICS: dict[str, Metric] = {
     **_of(
         "count",
         True,
+        oom_kills="memory: processes that the kernel ended for lack of memory",
         segments_sent="tcp: of the host's network namespace, as all of tcp",
         segments_retransmitted="tcp",
         fast_retransmissions="tcp: those without waiting for a time-out",

@@ -23,7 +23,26 @@ def training_sentences(frame: pd.DataFrame) -> list[str]:
     told = list(_repeatable(known, several))
     for (setup, system, scenario), part in known[known["faulted"]].groupby(["setup", "system", "scenario"], sort=False):
         told.append(f"{system} under {scenario}{_place(part, str(setup)) if several else ''}: {_outcome(part)}.")
-    return told
+    return [*told, *_overheads(known, several)]
+
+
+def _overheads(known: pd.DataFrame, several: bool) -> Iterator[str]:
+    """What a step costs after a failure, of all systems in one sentence: measured and simulated ones side by side."""
+    went_on = known[known["overhead"].notna()]
+    for (setup, scenario), part in went_on.groupby(["setup", "scenario"], sort=False):
+        if part["system"].nunique() < 2:
+            continue
+        each = ", ".join(f"{name} {_overhead(own)}" for name, own in part.groupby("system", sort=False))
+        where = _place(part, str(setup)) if several else ""
+        yield f"A step after {scenario}{where} takes longer than one before it by: {each}."
+
+
+def _overhead(own: pd.DataFrame) -> str:
+    found = stats.estimate(100 * own["overhead"])
+    if found.n < 2 or found.low == found.high:
+        return f"{number(found.median)} %"
+    what = "95 % interval" if found.n >= stats.MIN_BOOTSTRAP else "range"
+    return f"{number(found.median)} % ({what} {number(found.low)} to {number(found.high)}, {found.n} trials)"
 
 
 def _place(part: pd.DataFrame, setup: str) -> str:

@@ -47,5 +47,6 @@ for name, folder in (
     ("chromium_page", "reports"),
     ("workers", ""),
     ("guests", ""),
+    ("torch_ranks", ""),
 ):
     importable(Path(__file__).parent / folder / f"{name}.py")

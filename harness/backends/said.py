@@ -15,6 +15,8 @@ _TELLS = re.compile(
     re.IGNORECASE,
 )
 _SOURCE = re.compile(r"^\[\S+:\d+\] ")
+_NO_MEMORY = re.compile(r"can't allocate memory|out of memory|bad_alloc", re.IGNORECASE)
+_WANTED = re.compile(r"tried to allocate (?:(?P<bytes>\d+) bytes|(?P<shown>[\d.]+ [KMGT]iB))", re.IGNORECASE)
 _CALLBACK = re.compile(r"^Got the following error when running the callback: (\w+: )?")
 _ADVICE = re.compile(
     r"Primary job|Per user-direction|.*has sent help message|.*Set MCA parameter|\*{3} End of error|.*NCCL INFO"
@@ -30,6 +32,18 @@ def telling(lines: Sequence[str]) -> str:
     own, boxes = _parted(lines)
     found = [_first_telling(own) or (own[-1] if own else ""), _first_telling(boxes)]
     return "; ".join(text for text in found if text)[:MOST_CHARACTERS]
+
+
+def out_of_memory(error: BaseException) -> str | None:
+    """What an allocation that failed means, with the remedy; None for any other error."""
+    text = str(error)
+    if not isinstance(error, MemoryError) and not _NO_MEMORY.search(text):
+        return None
+    size = _WANTED.search(text)
+    wanted = "what it needs next"
+    if size:
+        wanted = (size["shown"] or f"{int(size['bytes']) / 1024**3:.1f} GiB") + " more"
+    return f"out of memory: {wanted} cannot be had; choose a smaller model, batch or context"
 
 
 def first_line(error: BaseException) -> str:

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from harness.backends.gpu import finds_a_gpu
 from harness.backends.nics_left import leave_out_lost
-from harness.backends.said import first_line
+from harness.backends.said import first_line, out_of_memory
 from harness.backends.training_life import Life
 from harness.backends.training_torchft import TorchftTrainer
 from r2ccl_core.perf.events import Events, own_stream
@@ -53,13 +53,14 @@ def main() -> NoReturn:
         with trainer.live_log(events):
             for step in range(first, args.steps):
                 _iterate(trainer, life, events, step)
-    except (RuntimeError, ValueError, OSError) as error:
+    except (RuntimeError, ValueError, OSError, MemoryError) as error:
+        why = out_of_memory(error) or first_line(error)
         if life.will_go_on():
             life.failed()
-            events.emit("interrupted", message=first_line(error), iteration=life.step)
+            events.emit("interrupted", message=why, iteration=life.step)
             os._exit(LOST)
         core = trainer.describe() if trainer else None
-        _leave(events, first_line(error), life.step, LOST, core)
+        _leave(events, why, life.step, LOST, core)
     events.emit("done", core=trainer.describe(), result={"weights": trainer.digest()})
     trainer.leave()
     # gloo's threads may wait for a NIC.

@@ -155,16 +155,22 @@ class Ranks:
 
 
 class Memory:
-    """The memory that programs could still get, by the kernel's estimate."""
+    """The memory that programs could still get, by the kernel's estimate, and the processes that the kernel has ended
+    for lack of it."""
 
     def __init__(self, proc: str) -> None:
-        self.path = proc + "/meminfo"
+        self.meminfo, self.vmstat = proc + "/meminfo", proc + "/vmstat"
 
     def read(self) -> Values:
-        for line in text_of(self.path).split("\n", 8):
+        values: Values = {("memory", "available_bytes"): None}
+        for line in text_of(self.meminfo).split("\n", 8):
             if line.startswith("MemAvailable:"):
-                return {("memory", "available_bytes"): int(line.split()[1]) * 1024.0}
-        return {("memory", "available_bytes"): None}
+                values["memory", "available_bytes"] = int(line.split()[1]) * 1024.0
+        with suppress(OSError):
+            for line in text_of(self.vmstat).split("\n"):
+                if line.startswith("oom_kill "):
+                    values["memory", "oom_kills"] = float(line.split()[1])
+        return values
 
 
 class Tcp:

@@ -19,6 +19,7 @@ then ok.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from signal import SIGKILL
 from statistics import fmean
 from typing import Any, Literal
 
@@ -94,6 +95,8 @@ class Facts:
     """Parts of the network's state that differ from before the trial."""
     left_out: int = 0
     """Failures by chance that were drawn but were too late to be injected."""
+    starved: frozenset[str] = frozenset()
+    """Hosts whose kernel ended a process for lack of memory."""
     checkers: Sequence[Checker] = (elements,)
     """The checkers that decide whether results are right."""
     nic_bytes: Mapping[str, float] = field(default_factory=dict)
@@ -128,7 +131,8 @@ def judge(facts: Facts) -> Judgement:
     if facts.cut_off and (error is None or error.t_ns is None):
         return Judgement("inconclusive", False, facts.cut_off, evidence, None)
     if error is not None:
-        expected = expects_failure and not _is_mismatch(facts)
+        starved = any(_starved(record, facts) for record in facts.ranks)
+        expected = expects_failure and not starved and not _is_mismatch(facts)
         caused = expected and error.after_fault_ns is not None and error.after_fault_ns >= 0
         if caused and doubt:
             return Judgement("inconclusive", False, doubt, evidence, error)
@@ -159,12 +163,14 @@ def first_error(facts: Facts) -> TrialError | None:
     if told:
         t_ns, rank, message = min(told)
         after = t_ns - facts.fault.t_before_ns if facts.fault else None
+        if dead := next((r for r in facts.ranks if _starved(r, facts)), None):  # the others only miss it
+            rank, message = dead.rank, f"{_exit_text(dead, facts)}; then {_rank_text(rank, facts)}: {message}"
         return TrialError(rank=rank, message=message, t_ns=t_ns, after_fault_ns=after)
     fine = (0, 1) if count_wrong(facts.ranks) else (0,)
     for record in facts.ranks:
         ended = record.returncode is not None and record.rank not in facts.killed
         if ended and not (record.done and record.returncode in fine):
-            return TrialError(rank=record.rank, message=_exit_text(record))
+            return TrialError(rank=record.rank, message=_exit_text(record, facts))
     if facts.hang:
         return TrialError(message=facts.hang)
     return _incomplete(facts)
@@ -371,7 +377,15 @@ def rank_numbers(process: int, gpus: int) -> str:
     return str(process) if gpus == 1 else f"{process * gpus}-{(process + 1) * gpus - 1}"
 
 
-def _exit_text(record: RankRecord) -> str:
+def _starved(record: RankRecord, facts: Facts) -> bool:
+    """Whether the kernel ended it for lack of memory."""
+    killed = record.returncode == -SIGKILL and record.error is None and record.rank not in facts.killed
+    return killed and bool(facts.hosts) and facts.hosts[record.rank] in facts.starved
+
+
+def _exit_text(record: RankRecord, facts: Facts) -> str:
+    if _starved(record, facts):
+        return "out of memory: the kernel ended it; give its host more, or choose a smaller model, batch or size"
     last = next((line for line in reversed(record.log) if line.startswith("[stderr]")), "")
     detail = last.removeprefix("[stderr]").strip()
     return f"ended early with exit status {record.returncode}" + (f": {detail}" if detail else "")

@@ -8,7 +8,6 @@ from harness.hosts.base import Host
 from harness.hosts.each import all_results, for_each
 from harness.sweep.plan import Trial
 from r2ccl_core.host.memory import available_bytes, parse_available, shown
-from r2ccl_core.units import format_size
 
 
 def check_machine(experiment: Experiment, file: str, free_bytes: int | None = None) -> Iterable[ExperimentError]:
@@ -19,8 +18,7 @@ def check_machine(experiment: Experiment, file: str, free_bytes: int | None = No
     hosts, size = len(experiment.cluster.host_names()), max(experiment.workload.grid_sizes())
     needed = experiment.nranks * experiment.workload.memory_bytes(size, experiment.nranks)
     if available is not None and needed > available:
-        why = f"{hosts} hosts on this machine need {shown(needed)}, and {shown(available)} are free; choose a smaller"
-        yield ExperimentError(file, *_about(experiment, size), why)
+        yield _mistake(experiment, file, size, f"{hosts} hosts on this machine need {shown(needed)}", available)
 
 
 def check_hosts(experiment: Experiment, hosts: Sequence[Host], trials: Sequence[Trial]) -> None:
@@ -32,14 +30,15 @@ def check_hosts(experiment: Experiment, hosts: Sequence[Host], trials: Sequence[
     for name, told in all_results(for_each(hosts, lambda host: host.run(["cat", "/proc/meminfo"]).stdout)).items():
         available = parse_available(told)
         if available is not None and needed > available:
-            why = f"{name} needs {shown(needed)} for it, and {shown(available)} are free; choose a smaller"
-            raise ExperimentError("", *_about(experiment, size), why)
+            raise _mistake(experiment, "", size, f"{name} needs {shown(needed)} for it", available)
 
 
 def _fills_memory(experiment: Experiment) -> bool:
     return experiment.workload.fills_memory([experiment.backend_of(system) for system in experiment.systems])
 
 
-def _about(experiment: Experiment, size_bytes: int) -> tuple[str, str]:
-    """The key to blame, and its value."""
-    return ("workload.sizes", format_size(size_bytes)) if size_bytes else ("workload", experiment.workload.kind)
+def _mistake(experiment: Experiment, file: str, size_bytes: int, needs: str, available: int) -> ExperimentError:
+    advice = experiment.workload.memory_advice(size_bytes, experiment.nranks)
+    parts = f" ({advice.parts})" if advice.parts else ""
+    why = f"{needs}{parts}, and {shown(available)} are free; {advice.remedy}"
+    return ExperimentError(file, advice.key, advice.value, why)

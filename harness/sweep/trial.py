@@ -506,6 +506,12 @@ def _told(run: _Run, host: str, seen: list[Reading] | HostError) -> list[Reading
     return seen
 
 
+def _starved(readings: Sequence[Reading]) -> bool:
+    """Whether the host's kernel ended a process for lack of memory meanwhile."""
+    killed = [r.value for r in readings if r.metric == "oom_kills" and r.value is not None]
+    return bool(killed) and killed[-1] > killed[0]
+
+
 def _clean_up(run: _Run) -> None:
     """Heals everything that is still armed and ends all running processes; a lost host does both by itself."""
     for breakage in run.breakages:
@@ -536,6 +542,7 @@ def _facts(run: _Run) -> Facts:
         samples=run.samples,
         changed=run.changed,
         left_out=run.left_out,
+        starved=frozenset(host for host, seen in run.readings.items() if _starved(seen)),
         checkers=run.testbed.experiment.workload.checkers,
         nic_bytes=nic_bytes(run.testbed, trial),
     )

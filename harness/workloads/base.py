@@ -12,6 +12,7 @@ from pydantic import Field
 from harness.events import RankRecord, Timed
 from harness.experiment.tables import Duration, Mistake, Model
 from harness.workloads.checkers import Checker
+from r2ccl_core.units import format_size
 
 BackendName = Literal[
     "perf",
@@ -42,6 +43,16 @@ class Operation(NamedTuple):
     vector_bytes: int
     root: int = 0
     ready_s: float = 0.0
+
+
+class MemoryAdvice(NamedTuple):
+    """What to say of a workload that needs more memory than there is: the key to blame and its value, what the memory
+    is for (may be empty), and the remedy."""
+
+    key: str
+    value: str
+    parts: str
+    remedy: str
 
 
 class SimulationModel(Model):
@@ -97,6 +108,11 @@ class Workload(Model):
     def memory_bytes(self, size_bytes: int, ranks: int) -> int:
         """The bytes that a rank holds in its host's memory."""
         raise NotImplementedError
+
+    def memory_advice(self, size_bytes: int, ranks: int) -> MemoryAdvice:
+        """What to say where `memory_bytes` are not there."""
+        key, value = ("workload.sizes", format_size(size_bytes)) if size_bytes else ("workload", self.kind)
+        return MemoryAdvice(key, value, "", "choose a smaller")
 
     def fills_memory(self, backends: Sequence[str]) -> bool:
         """Whether these bytes are in the hosts' memory with one of `backends`."""

@@ -16,12 +16,13 @@ from pydantic import Field
 
 from harness.events import RankRecord, Timed
 from harness.experiment.tables import Duration, Mistake, Size
-from harness.workloads.base import BackendName, Operation, SimulationModel, Workload
+from harness.workloads.base import BackendName, MemoryAdvice, Operation, SimulationModel, Workload
 from harness.workloads.checkers import Checker, same_result
 from harness.workloads.layout import FLOATS, LayoutModel, Shape
+from r2ccl_core.host.memory import shown
 
-COPIES = 5
-"""Copies of every parameter in memory: weights, gradients, DDP's buckets, and Adam's two moments."""
+PROCESS_BYTES = 200 << 20
+"""A Python with PyTorch in it."""
 FORWARD = 1 / 3
 """The forward pass's share of a step's computation: the backward pass takes twice as long (Narayanan 2021)."""
 MOST_FLOPS = 1e12
@@ -123,8 +124,28 @@ class TrainingWorkload(Workload):
         return [Operation("all_reduce", size, size, ready_s=at_s) for size, at_s in zip(buckets, ready, strict=True)]
 
     def memory_bytes(self, size_bytes: int, ranks: int) -> int:
-        """Excludes the activations that a layer keeps for its backward pass, which are small in comparison."""
-        return int(COPIES * FLOATS * self.parameters * self.layout.memory_share(ranks))
+        """Weights, gradients, optimizer, activations, and PyTorch itself."""
+        return PROCESS_BYTES + self._weights_bytes(ranks) + self._activations_bytes(ranks)
+
+    def memory_advice(self, size_bytes: int, ranks: int) -> MemoryAdvice:
+        """Blames the batch if activations are most of it, otherwise the model."""
+        weights, activations = self._weights_bytes(ranks), self._activations_bytes(ranks)
+        parts = f"per rank {shown(weights)} of weights, gradients and optimizer, {shown(activations)} of activations"
+        if activations > weights:
+            return MemoryAdvice("workload.batch", str(self.batch), parts, "choose a smaller batch or context")
+        less = "" if self.layout.data == "fsdp2" else ', or layout = "fsdp2"'
+        return MemoryAdvice("workload.model", self.model, parts, f"choose a smaller model{less}")
+
+    def fills_memory(self, backends: Sequence[str]) -> bool:
+        """Not where it is only simulated; on GPUs it is in their memory."""
+        return any(backend in ("train_r2ccl", "train_gloo", "train_torchft") for backend in backends)
+
+    def _weights_bytes(self, ranks: int) -> int:
+        return self.layout.weights_bytes(ranks, SHAPES[self.model], self.context)
+
+    def _activations_bytes(self, ranks: int) -> int:
+        shape = SHAPES[self.model]
+        return self.layout.activations_bytes(ranks, shape, self.context, self.batch, self.micro_batches)
 
     def about(self, size_bytes: int) -> dict[str, Any]:
         """The kind, and a description in words."""

@@ -6,11 +6,13 @@ from pathlib import Path
 
 MEMINFO = Path("/proc/meminfo")
 CGROUP = Path("/sys/fs/cgroup")
+OWN = Path("/proc/self/cgroup")
 
 
-def available_bytes(meminfo: Path = MEMINFO, cgroup: Path = CGROUP) -> int | None:
-    """None if it cannot be determined."""
-    found = list(_left_in(cgroup))
+def available_bytes(meminfo: Path = MEMINFO, cgroup: Path = CGROUP, own: Path = OWN) -> int | None:
+    """The least of what the machine, this process's control group, and the groups around that one have left; None if it
+    cannot be determined."""
+    found = [left for folder in _folders(cgroup, own) for left in _left_in(folder)]
     with suppress(OSError):
         known = parse_available(meminfo.read_text(encoding="utf-8"))
         found += [] if known is None else [known]
@@ -26,14 +28,27 @@ def parse_available(meminfo: str) -> int | None:
 _GROUPS = (
     ("memory.max", "memory.current", "memory.stat", ("inactive_file", "active_file")),
     (
-        "memory/memory.limit_in_bytes",
-        "memory/memory.usage_in_bytes",
-        "memory/memory.stat",
+        "memory.limit_in_bytes",
+        "memory.usage_in_bytes",
+        "memory.stat",
         ("total_inactive_file", "total_active_file"),
     ),
 )
 """Control groups of either version: the files for the limit, the use, and the part of the use that the kernel can
 reclaim."""
+
+
+def _folders(cgroup: Path, own: Path) -> Iterator[Path]:
+    """The control groups that limit this process, of either version; a container sees its own as the outermost."""
+    paths = {"": "/", "memory": "/"}
+    with suppress(OSError):
+        lines = (line.split(":", 2) for line in own.read_text(encoding="utf-8").splitlines())
+        for _, controllers, path in (words for words in lines if len(words) == 3):
+            if not controllers or "memory" in controllers.split(","):
+                paths["memory" if controllers else ""] = path
+    for root, path in ((cgroup / kind, path) for kind, path in paths.items()):
+        inner = root / path.lstrip("/")
+        yield from (folder for folder in (inner, *inner.parents) if folder.is_relative_to(root))
 
 
 def _left_in(cgroup: Path) -> Iterator[int]:

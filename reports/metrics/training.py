@@ -29,6 +29,12 @@ def _rate(phase: Phase) -> Callable[[View], float | None]:
     return rate
 
 
+def _overhead(view: View) -> float | None:
+    """By the medians of one trial, so that a slower machine in another trial does not count."""
+    healthy_ns = view.healthy_ns
+    return view.usual_ns("after") / healthy_ns - 1 if healthy_ns > 0 else None
+
+
 def _last_loss(view: View) -> float | None:
     losses = [i.measures["loss"] for i in view.trial.iterations if "loss" in i.measures]
     return losses[-1] if losses else None
@@ -107,6 +113,10 @@ METRICS = (
     Metric(
         "repaired_tokens_s", "tokens/s", "higher", "tokens (bytes) trained per second once everything is healed",
         _rate("repaired"), of="some trials", heading="repaired", workloads=ONLY,
+    ),
+    Metric(
+        "overhead", "", "lower", "how much longer a step after the fault takes than one before it", _overhead,
+        of="trials that went on", heading="overhead", percent=True, workloads=ONLY,
     ),
     Metric(
         "in_backward", "trials", "higher", "trials whose fault came in mid-backward, after every rank's forward",

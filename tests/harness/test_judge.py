@@ -440,3 +440,23 @@ def test_a_nic_that_is_made_again_counts_anew() -> None:
 def test_bytes_that_went_by_rdma_past_the_kernel_count() -> None:
     past = [s._replace(rx_bytes=0, tx_bytes=0, rdma_rx_bytes=s.rx_bytes, rdma_tx_bytes=s.tx_bytes) for s in counted()]
     assert judge(moving(taken=past)).status == "ok"
+
+
+def test_a_rank_that_the_kernel_ended_for_lack_of_memory_is_the_cause() -> None:
+    """The others say only that it is gone; and no fault is to be thanked for it."""
+    hosts = ["host0", "host1", "host2"]
+    facts = died(hosts=hosts, starved=frozenset({"host1"}))
+    facts.ranks[1].error, facts.ranks[1].returncode = None, -9
+    judgement = judge(facts)
+    assert word(judgement) == ("failed", False)
+    assert judgement.reason.startswith("rank 1 (host1): out of memory: the kernel ended it; give its host more, or")
+    assert "; then rank 0 (host0): connection lost" in judgement.reason
+    for record in facts.ranks:
+        record.error = None
+    assert judge(facts).reason.startswith("rank 0 (host0): ended early with exit status 3")
+    facts.ranks[0].done = facts.ranks[2].done = True
+    facts.ranks[0].returncode = facts.ranks[2].returncode = 0
+    assert judge(facts).reason.startswith("rank 1 (host1): out of memory: the kernel ended it")
+    # A rank that only a fault or the harness can have ended is told as before.
+    assert "out of memory" not in judge(replace(facts, starved=frozenset())).reason
+    assert "out of memory" not in judge(replace(facts, killed=frozenset({1}))).reason

@@ -11,6 +11,7 @@ from harness.sweep.memory import check_hosts, check_machine
 from harness.sweep.plan import plan
 
 ALLREDUCE = Path(__file__).parents[2] / "experiments" / "allreduce.toml"
+TRAINING = ALLREDUCE.with_name("training.toml")
 GIB = 1024**3
 
 
@@ -41,3 +42,30 @@ def test_hosts_of_their_own_are_asked() -> None:
             check_hosts(foreign, [host], plan(experiment))
     finally:
         host.close()
+
+
+def test_a_model_that_does_not_fit_is_one_line_that_says_what_takes_the_memory() -> None:
+    large = load(TRAINING, ["workload.model=120M"])
+    needed = large.nranks * large.workload.memory_bytes(0, large.nranks)
+    assert list(check_machine(large, "t.toml", needed)) == []
+    (mistake,) = check_machine(large, "t.toml", needed - 1)
+    assert str(mistake) == (
+        "t.toml: workload.model: 120M: 3 hosts on this machine need 7.9 GiB (per rank 2.2 GiB of weights, gradients "
+        'and optimizer, 0.2 GiB of activations), and 7.9 GiB are free; choose a smaller model, or layout = "fsdp2"'
+    )
+    long = load(TRAINING, ["workload.batch=256", "workload.context=1024"])
+    (mistake,) = check_machine(long, "t.toml", 8 * GIB)
+    assert str(mistake).startswith("t.toml: workload.batch: 256: 3 hosts on this machine need")
+    assert str(mistake).endswith("of activations), and 8.0 GiB are free; choose a smaller batch or context")
+    assert long.workload.fills_memory(["simulate", "train_gloo"]) and not long.workload.fills_memory(["simulate"])
+
+
+def test_layouts_divide_what_a_rank_holds() -> None:
+    def needed(layout: str, ranks: int = 4) -> int:
+        more = [f"workload.layout={layout}", "cluster.hosts=4", "workload.model=120M", "workload.batch=16"]
+        return load(TRAINING, more).workload.memory_bytes(0, ranks)
+
+    alone, sharded = needed('"ddp"'), needed('"fsdp2"')
+    assert sharded < needed('{data="fsdp2", tp=2}') + alone // 2 and sharded < alone
+    assert needed("{tp=4}") < needed("{tp=2}") < alone
+    assert needed("{pp=4}") < needed("{pp=2}") < alone

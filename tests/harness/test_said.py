@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.backends.said import MOST_CHARACTERS, telling
+from harness.backends.said import MOST_CHARACTERS, out_of_memory, telling
 
 RULE = "-" * 74
 
@@ -76,3 +76,26 @@ def test_what_says_something_is_kept(text: str, kept: str) -> None:
 
 def test_a_line_without_end_is_cut() -> None:
     assert len(telling(["error " * 1000])) == MOST_CHARACTERS
+
+
+@pytest.mark.parametrize(
+    ("error", "wanted"),
+    [
+        (
+            RuntimeError(
+                "[enforce fail at alloc_cpu.cpp:118] err == 0. DefaultCPUAllocator: can't allocate memory: you tried "
+                "to allocate 4294967296 bytes. Error code 12 (Cannot allocate memory)"
+            ),
+            "4.0 GiB more",
+        ),
+        (
+            RuntimeError("CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has"),
+            "2.50 GiB more",
+        ),
+        (RuntimeError("std::bad_alloc"), "what it needs next"),
+        (MemoryError(), "what it needs next"),
+    ],
+)
+def test_an_allocation_that_failed_is_told_with_its_remedy(error: Exception, wanted: str) -> None:
+    assert out_of_memory(error) == (f"out of memory: {wanted} cannot be had; choose a smaller model, batch or context")
+    assert out_of_memory(RuntimeError("rank 1 is gone")) is None

@@ -95,6 +95,31 @@ def test_a_rank_that_dies_in_data_loading_ends_the_job_with_one_line(tmp_path: P
     assert all("rank 1" in event["message"] for event in (last[0], last[2])), last
 
 
+@needs_torch
+@pytest.mark.slow
+def test_a_rank_that_gets_no_memory_says_so_in_one_line() -> None:
+    argv = [sys.executable, "-m", "harness.backends.training_rank", "--library", "gloo", "--layers", "1"]
+    # The embedding of 40 million positions is 76 GiB: more than the limit, so that no page of it is ever touched.
+    argv += ["--width", "512", "--heads", "2", "--context", "40000000", "--batch", "1", "--bucket-bytes", "4096"]
+    env = {"R2CC_RANK": "0", "R2CC_SIZE": "1", "R2CC_ROOT": free_root(), "OMP_NUM_THREADS": "1"}
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        ["prlimit", f"--as={64 << 30}", *argv, "--steps", "1"],
+        env=os.environ | env, stdin=pipe, stdout=pipe, stderr=pipe, text=True,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None and process.stderr is not None
+        # A rank also ends with its standard input, so that is closed only after its end.
+        events, said = process.stdout.read().splitlines(), process.stderr.read().splitlines()
+        assert process.wait(60) == 3, said
+    finally:
+        process.kill()
+        process.communicate()
+    lines = [line for line in said if "Warning" not in line]
+    assert lines == ["out of memory: 76.3 GiB more cannot be had; choose a smaller model, batch or context"]
+    assert json.loads(events[-1])["message"] == lines[0]
+
+
 def _until_trained(process: "subprocess.Popen[str]") -> list[dict[str, Any]]:
     """What a rank has said until its first step was done."""
     assert process.stdout is not None

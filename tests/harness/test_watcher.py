@@ -313,6 +313,9 @@ def test_a_source_that_fails_tells_that_and_the_others_go_on() -> None:
     assert values_of(readings, "thing", "x") == [5, None]
     assert None not in values_of(readings, "memory", "available_bytes")
     assert len(values_of(readings, "memory", "available_bytes")) == 2
+    assert (
+        None not in values_of(readings, "memory", "oom_kills") and len(values_of(readings, "memory", "oom_kills")) == 2
+    )
 
 
 def test_memory_is_bounded_and_the_whole_time_stays_covered(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,3 +30,21 @@ def test_the_least_of_the_machine_and_its_container_counts(tmp_path: Path) -> No
     assert available_bytes(meminfo, tmp_path) == 1500
     (tmp_path / "memory/memory.usage_in_bytes").write_text("9000\n")
     assert available_bytes(meminfo, tmp_path) == 0
+
+
+def test_the_groups_around_this_process_count(tmp_path: Path) -> None:
+    for version, own, root, limit, used in (
+        ("2", "0::/user/job\n", "", "memory.max", "memory.current"),
+        ("1", "4:cpu:/x\n3:memory:/user/job\n0::/\n", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+    ):
+        cgroup, told = tmp_path / version, tmp_path / f"own{version}"
+        told.write_text(own)
+        job = cgroup / root / "user" / "job"
+        job.mkdir(parents=True)
+        for folder, left in ((job, 700), (job.parent, 500)):
+            (folder / limit).write_text(str(1000))
+            (folder / used).write_text(str(1000 - left))
+        assert available_bytes(tmp_path / "none", cgroup, told) == 500
+        (job / used).write_text("900")
+        assert available_bytes(tmp_path / "none", cgroup, told) == 100
+        assert available_bytes(tmp_path / "none", cgroup, tmp_path / "none") is None

@@ -151,3 +151,12 @@ def test_the_page_is_made_and_names_steps(tmp_path: Path) -> None:
 def test_metrics_of_training_are_no_collective_s() -> None:
     assert METRICS["steps_differ"].is_of("training") and not METRICS["steps_differ"].is_of("collective")
     assert not METRICS["before_gbs"].is_of("training") and METRICS["lost_ms"].is_of("training")
+
+
+def test_what_a_step_costs_is_told_of_all_systems_side_by_side(tmp_path: Path) -> None:
+    measured = [trial("dies", LOSSES, trial_id=f"balance-r{r}", repeat=r) for r in range(5)]
+    modelled = trial("dies", LOSSES, trial_id="model-r0", system="balance_model", evidence={"simulated": {}})
+    frame = trial_frame(load_folders([stored_run(tmp_path, "training", *measured, modelled)]))
+    assert frame["overhead"].tolist() == pytest.approx([0.5] * 6)
+    text = " ".join(sentences(frame, []))
+    assert "A step after dies takes longer than one before it by: balance 50 %, balance_model (simulated) 50 %." in text

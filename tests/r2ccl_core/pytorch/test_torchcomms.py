@@ -1,0 +1,48 @@
+"""torchcomms.new_comm("r2ccl") in three processes: with torchcomms where it can be imported, else with a stand-in."""
+
+import os
+import subprocess
+import sys
+from functools import cache
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from torch_ranks import run
+
+PROGRAM = Path(__file__).with_name("torchcomms_rank.py")
+CHECKS = (
+    "reductions", "movements", "swaps", "in_background", "messages", "parts", "refusals", "same_name_again", "too_late",
+)  # fmt: skip
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(find_spec("torch") is None, reason='PyTorch is not installed (pip install "r2ccl[torch]")'),
+    pytest.mark.skipif(
+        not any(found.name == "r2ccl" for found in entry_points(group="torchcomms.backends")),
+        reason="this checkout was installed before it had the entry point (pip install -e .)",
+    ),
+]
+
+
+@cache
+def lacking() -> str:
+    """Why torchcomms cannot be used; empty if it can. The package index has a placeholder that cannot be imported."""
+    if find_spec("torchcomms") is None:
+        return "torchcomms is not installed"
+    asked = subprocess.run(
+        [sys.executable, "-c", "import torchcomms; torchcomms.register_backend"], capture_output=True, text=True
+    )
+    return f"torchcomms cannot be used: {asked.stderr.strip().splitlines()[-1]}" if asked.returncode else ""
+
+
+def test_every_call_over_torchcomms() -> None:
+    if why := lacking():
+        pytest.skip(why)
+    run(PROGRAM, *CHECKS)
+
+
+def test_every_call_over_a_stand_in() -> None:
+    path = [str(PROGRAM.with_name("stand_in")), os.environ.get("PYTHONPATH", "")]
+    run(PROGRAM, *CHECKS, env={"PYTHONPATH": os.pathsep.join(filter(None, path))})

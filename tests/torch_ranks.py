@@ -1,0 +1,47 @@
+"""Starts the ranks of a test of PyTorch as processes of this machine, two NICs each, and holds them to their checks."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from r2ccl_core.control.rendezvous import free_root
+
+SIZE = 3
+
+
+def run(program: Path, *checks: str, env: Mapping[str, str] | None = None) -> None:
+    """Runs the checks on every rank; each must end well and say so."""
+    host, _, port = free_root().partition(":")
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore::FutureWarning", str(program), *checks],
+            env=os.environ
+            | {
+                "RANK": str(rank),
+                "WORLD_SIZE": str(SIZE),
+                "MASTER_ADDR": host,
+                "MASTER_PORT": port,
+                "R2CC_SOCKET_IFNAME": f"lo@127.{rank + 1}.0.1,lo@127.{rank + 1}.0.2",
+                "OMP_NUM_THREADS": "1",
+            }
+            | (env or {}),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(SIZE)
+    ]
+    try:
+        for process in started:
+            out, _ = process.communicate(timeout=270)
+            assert process.returncode == 0, out
+            assert [line for line in out.splitlines() if line.startswith("ok ")] == [f"ok {name}" for name in checks], (
+                out
+            )
+            assert "leaked" not in out
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()

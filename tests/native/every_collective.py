@@ -2,7 +2,7 @@
 
     R2CC_RANK=0 R2CC_SIZE=2 R2CC_ROOT=... python every_collective.py STOP
 
-All arrays are registered: with R2CC_ZERO_COPY_BYTES they are written to and read without a copy.
+All arrays are registered: unless R2CC_ZERO_COPY_BYTES is 0, they are written to and read without a copy.
 """
 
 import sys

@@ -191,9 +191,24 @@ def test_no_late_write_reaches_a_buffer_that_the_program_has_back(testbed: HostT
     """The ghost test. Packets of one rail are late, the transfer ends over the other, the program overwrites its
     buffers, then what is late comes in. Without the fence of the receiving end a buffer is destroyed.
     """
+    rounds = wrong = destroyed = 0
+    # Without the fence it takes a strike in the middle of a write.
+    for _ in range(1 if fence else 4):
+        found = haunted(testbed, fence)
+        rounds, wrong, destroyed = rounds + found[0], wrong + found[1], destroyed + found[2]
+        if destroyed > 0:
+            break
+    print(f"fence {fence}: {rounds} rounds, {wrong} wrong, {destroyed} buffers destroyed")
+    assert wrong == 0
+    assert (destroyed == 0) == fence
+
+
+def haunted(testbed: HostTestbed, fence: bool) -> tuple[int, int, int]:
+    """Rounds, wrong messages and destroyed buffers of the receiving end, in whose middle packets were late."""
     # Its own requests, whose answers are late, too, must not end the receiving queue pair before anything comes.
     more = {"NCCL_IB_TIMEOUT": "20"} | ({} if fence else preloaded("unfenced_verbs"))
-    with Running(testbed, GHOST, {"R2CC_TRANSPORT": "verbs"}, {1: more}, str(3 * LATE_S)) as running:
+    settings = {"R2CC_TRANSPORT": "verbs", "R2CC_ZERO_COPY_BYTES": "16384"}  # on slow NICs pieces are small
+    with Running(testbed, GHOST, settings, {1: more}, str(3 * LATE_S)) as running:
         running.until(lambda nics: all(nic["rdma_written_bytes"] > 1 << 18 for nic in nics))
         with guests.struck(testbed, "delay", "host0", "eth0", delay=f"{LATE_S} s"):
             running.until(lambda nics: nics[0]["state"] == "down")
@@ -204,9 +219,7 @@ def test_no_late_write_reaches_a_buffer_that_the_program_has_back(testbed: HostT
     said = re.search(r"rounds (\d+) wrong (\d+) destroyed (\d+)", receiver)
     assert said is not None, receiver
     rounds, wrong, destroyed = map(int, said.groups())
-    print(f"fence {fence}: {rounds} rounds, {wrong} wrong, {destroyed} buffers destroyed; {sender.split()}")
-    assert wrong == 0
-    assert (destroyed == 0) == fence, receiver
+    return rounds, wrong, destroyed
 
 
 def preloaded(name: str) -> dict[str, str]:

@@ -309,8 +309,8 @@ class Communicator:
 
     def register(self, array: np.ndarray) -> "Registered":
         """Lets large messages go over RDMA from and into the memory of `array` without a copy, where the other rank
-        has registered its own, too, and both set R2CC_ZERO_COPY_BYTES. It stays as it is until `close` of what is
-        returned, when nothing that was begun uses it any more.
+        has registered its own, too, unless either's R2CC_ZERO_COPY_BYTES is 0. It stays as it is until `close` of what
+        is returned, when nothing that was begun uses it any more.
         """
         self._check_open("register")
         if not (array.flags.c_contiguous and array.flags.writeable):

@@ -196,7 +196,7 @@ def test_a_host_sends_what_bus_bandwidth_counts() -> None:
 def test_without_a_build_of_nccl_tests_its_systems_are_left_out_with_a_line_each() -> None:
     said: list[str] = []
     experiment = load(EXPERIMENT, tell=said.append)
-    assert [system.name for system in experiment.systems] == ["ib_write_bw", "verbs", "verbs_zero_copy"]
+    assert [system.name for system in experiment.systems] == ["ib_write_bw", "verbs", "verbs_by_rings"]
     assert said == [
         f"system {name} is left out: workload.nccl_tests names no build of nccl-tests"
         for name in ("nccl_ib", "nccl_r2ccl_plugin")

@@ -2,7 +2,7 @@
 
     R2CC_RANK=0 R2CC_SIZE=2 R2CC_ROOT=... python every_collective.py STOP
 
-All arrays are registered: with R2CC_ZERO_COPY_BYTES they are written to and read without a copy.
+All arrays are registered: unless R2CC_ZERO_COPY_BYTES is 0, they are written to and read without a copy.
 """
 
 import sys
@@ -13,8 +13,8 @@ import numpy as np
 
 from r2ccl_core.runtime.communicator import Communicator
 
-COUNT = 1 << 18
-"""Elements of the largest array: 1 MiB."""
+MOST = 1 << 18
+"""Elements of the largest array: 1 MiB, or a little less, so that every rank has a block of the same size."""
 Array = np.ndarray
 
 
@@ -23,8 +23,9 @@ class Collectives:
 
     def __init__(self, comm: Communicator) -> None:
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
-        self.block = COUNT // self.size
-        self.send, self.recv = np.zeros(COUNT, np.int32), np.zeros(COUNT, np.int32)
+        self.block = MOST // self.size
+        self.count = self.block * self.size
+        self.send, self.recv = np.zeros(self.count, np.int32), np.zeros(self.count, np.int32)
         self.memories = [comm.register(array) for array in (self.send, self.recv)]
         self.calls: list[tuple[str, Callable[[int], bool]]] = [
             ("all_reduce", self.all_reduce),
@@ -41,7 +42,7 @@ class Collectives:
 
     def of(self, rank: int, number: int) -> Array:
         """What that rank sends in call `number`: small enough for exact sums."""
-        return ((np.arange(COUNT) * 31 + 1009 * rank + 17 * number) % 65521).astype(np.int32)
+        return ((np.arange(self.count) * 31 + 1009 * rank + 17 * number) % 65521).astype(np.int32)
 
     def all_of(self, number: int) -> Array:
         """A row for each rank."""

@@ -62,13 +62,13 @@ namespace r2ccl {
   X(checksum, "R2CC_CHECKSUM", 0, 0, 1,                                                                                \
     "1: every piece of a message carries its CRC32C, which is checked before the piece counts; a corrupted piece "     \
     "is sent again")                                                                                                   \
-  X(zero_copy_bytes, "R2CC_ZERO_COPY_BYTES", 0, 0, 67108864,                                                           \
+  X(zero_copy_bytes, "R2CC_ZERO_COPY_BYTES", 65536, 0, 67108864,                                                       \
     "over RDMA, pieces of messages of this size or larger go straight from one program's memory into the other's, "    \
-    "if both programs registered it, at the price of a round trip each; 0: none; set it on both ends; not tried on "   \
+    "if both programs registered it, at the price of a round trip each; 0, at either end: none; not tried on "         \
     "hardware yet")                                                                                                    \
   X(gdr, "R2CC_GDR", 0, 0, 1,                                                                                          \
     "1: the net plugin takes NCCL's GPU memory directly (GPUDirect RDMA) where RDMA may be used and GDRCopy is "       \
-    "installed; R2CC_ZERO_COPY_BYTES of 0 counts as 16384 then; not tried on hardware")                                \
+    "installed; R2CC_ZERO_COPY_BYTES is 16384 at most then, and not 0; not tried on hardware")                         \
   X(status_ms, "R2CC_STATUS_MS", 1000, 50, 3600000,                                                                    \
     "pause between two versions of the status file while nothing happens to a NIC")
 

@@ -60,7 +60,7 @@ class NetCarrier final : public Carrier {
   const std::shared_ptr<Net> net_;
 };
 
-constexpr int64_t kGpuZeroCopyBytes = 16384;  // where R2CC_ZERO_COPY_BYTES says none
+constexpr int64_t kGpuZeroCopyBytes = 16384;  // at most: the processor reads a GPU's memory slowly
 
 // Memory that NCCL has registered.
 struct Registration {
@@ -180,7 +180,9 @@ Status Start(State& plugin) {
   if (!status.ok()) return status;
   Status gpu_status;
   if (params.gdr == 1) gpu_status = GpuMemory::Open(gdr::kLibraryFile, &plugin.gpu_memory);
-  if (plugin.gpu_memory != nullptr && params.zero_copy_bytes == 0) params.zero_copy_bytes = kGpuZeroCopyBytes;
+  if (plugin.gpu_memory != nullptr && (params.zero_copy_bytes == 0 || params.zero_copy_bytes > kGpuZeroCopyBytes)) {
+    params.zero_copy_bytes = kGpuZeroCopyBytes;
+  }
   status = Net::Create(params, nics, &plugin.net);
   if (!status.ok()) return status;
   if (params.gdr == 1) OfferGpuMemory(plugin, gpu_status);

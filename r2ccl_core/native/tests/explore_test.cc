@@ -243,6 +243,7 @@ TEST(Explore, AProcessThatIsKilledIsMissedWithinTwentyMilliseconds) {
 Scenario ByRdma(const std::string& transport) {
   Scenario scenario = TwoHosts();
   scenario.params.transport = transport;
+  scenario.params.zero_copy_bytes = 0;
   scenario.params.give_up_ms = 5000;
   // Beyond the time in which it goes over, and until a silent path is given up.
   scenario.flows[0].sizes = std::vector<uint64_t>(250, 20'000);

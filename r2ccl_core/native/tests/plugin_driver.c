@@ -1,8 +1,10 @@
 /* Drives the net plugin as NCCL does, in plain C: one table version, two processes, loopback, no GPU and no NCCL.
  *
  *   plugin_driver LIBRARY VERSION [--corrupt] [--abandon] [--die] [--verbose] [--nics]
+ *                [--side 0|1 ADDRESS PORT]
  *
  * --abandon begins connections and never asks for them again; give it a short R2CC_FAILOVER_GIVE_UP_MS.
+ * --side: one side is here, and the other on another host; side 0 listens for it at that address.
  * --nics: the devices are NICs of a host that R2CC_SOCKET_IFNAME names, not lo.
  * --die ends one side without a word while requests are under way; the other has to get errors.
  * Exit codes: 0 the contract holds, 1 it does not, 2 usage, 3 a byte is wrong, 4 a call or a wait hangs, 5 a process
@@ -588,23 +590,11 @@ static int verdict(int status) {
   return kCrash;
 }
 
-int main(int argc, char** argv) {
+/* The verdict on the two sides, each in a process of its own. */
+static int both(const char* path) {
   int lines[2], code = kOk;
-  for (int i = 3; i < argc; ++i) {
-    corrupt |= strcmp(argv[i], "--corrupt") == 0;
-    abandon |= strcmp(argv[i], "--abandon") == 0;
-    die |= strcmp(argv[i], "--die") == 0;
-    verbose |= strcmp(argv[i], "--verbose") == 0;
-    nics |= strcmp(argv[i], "--nics") == 0;
-  }
-  version = argc >= 3 ? atoi(argv[2]) : 0;
-  if (argc - 3 != corrupt + abandon + die + verbose + nics || version < kFirstVersion || version > kLastVersion) {
-    fprintf(stderr, "usage: %s LIBRARY VERSION(8..12) [--corrupt] [--abandon] [--die] [--verbose] [--nics]\n", argv[0]);
-    return kUsage;
-  }
-  signal(SIGPIPE, SIG_IGN);
   if (socketpair(AF_UNIX, SOCK_STREAM, 0, lines) != 0) return kCrash;
-  pid_t sides[2] = {start(0, lines, argv[1]), start(1, lines, argv[1])};
+  pid_t sides[2] = {start(0, lines, path), start(1, lines, path)};
   close(lines[0]);
   close(lines[1]);
   int status = 0;
@@ -615,4 +605,37 @@ int main(int argc, char** argv) {
   wait(&status);
   if (code == kOk) return verdict(status);
   return WIFEXITED(status) && WEXITSTATUS(status) == kWrongData ? kWrongData : code;
+}
+
+int main(int argc, char** argv) {
+  const char *address = NULL, *port = NULL;
+  int known = 3;
+  for (int i = 3; i < argc; ++i) {
+    corrupt |= strcmp(argv[i], "--corrupt") == 0;
+    abandon |= strcmp(argv[i], "--abandon") == 0;
+    die |= strcmp(argv[i], "--die") == 0;
+    verbose |= strcmp(argv[i], "--verbose") == 0;
+    nics |= strcmp(argv[i], "--nics") == 0;
+    if (strcmp(argv[i], "--side") != 0 || i + 3 >= argc) continue;
+    self.side = atoi(argv[i + 1]);
+    address = argv[i + 2];
+    port = argv[i + 3];
+    i += 3;
+    known += 4;
+  }
+  version = argc >= 3 ? atoi(argv[2]) : 0;
+  known += corrupt + abandon + die + verbose + nics;
+  if (argc != known || version < kFirstVersion || version > kLastVersion) {
+    fprintf(stderr,
+            "usage: %s LIBRARY VERSION(8..12) [--corrupt] [--abandon] [--die] [--verbose] [--nics] "
+            "[--side 0|1 ADDRESS PORT]\n",
+            argv[0]);
+    return kUsage;
+  }
+  signal(SIGPIPE, SIG_IGN);
+  if (address == NULL) return both(argv[1]);
+  self.line = line_to_host(address, port);
+  if (self.line < 0) return kBroken;
+  drive(argv[1]);
+  return kOk;
 }

@@ -10,9 +10,7 @@
  * Exit codes as of plugin_driver. */
 #define _GNU_SOURCE
 
-#include <arpa/inet.h>
 #include <dlfcn.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -208,24 +206,6 @@ static int both(const char* path) {
   return code == kOk ? verdict(status) : code;
 }
 
-/* A line between two hosts. */
-static int line_to(const char* address, const char* port) {
-  struct sockaddr_in there = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(port))};
-  int one = 1, fd = socket(AF_INET, SOCK_STREAM, 0);
-  inet_pton(AF_INET, address, &there.sin_addr);
-  if (self.side == 0) {
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    if (bind(fd, (struct sockaddr*)&there, sizeof there) != 0 || listen(fd, 1) != 0) return -1;
-    return accept(fd, NULL, NULL);
-  }
-  while (connect(fd, (struct sockaddr*)&there, sizeof there) != 0) {
-    close(fd);
-    breathe();
-    fd = socket(AF_INET, SOCK_STREAM, 0);
-  }
-  return fd;
-}
-
 int main(int argc, char** argv) {
   const char *address = NULL, *port = NULL;
   int known = 3;
@@ -251,7 +231,7 @@ int main(int argc, char** argv) {
   }
   signal(SIGPIPE, SIG_IGN);
   if (address == NULL) return both(argv[1]);
-  self.line = line_to(address, port);
+  self.line = line_to_host(address, port);
   if (self.line < 0) return kBroken;
   drive(argv[1]);
   return kOk;

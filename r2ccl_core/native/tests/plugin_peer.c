@@ -3,11 +3,14 @@
 
 #include "plugin_peer.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -52,6 +55,23 @@ void expect(int condition, const char* what) {
 
 void succeed(int result, const char* call) {
   if (result != 0) fail(kBroken, "%s gave result %d", call, result);
+}
+
+int line_to_host(const char* address, const char* port) {
+  struct sockaddr_in there = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(port))};
+  int one = 1, fd = socket(AF_INET, SOCK_STREAM, 0);
+  inet_pton(AF_INET, address, &there.sin_addr);
+  if (self.side == 0) {
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    if (bind(fd, (struct sockaddr*)&there, sizeof there) != 0 || listen(fd, 1) != 0) return -1;
+    return accept(fd, NULL, NULL);
+  }
+  while (connect(fd, (struct sockaddr*)&there, sizeof there) != 0) {
+    close(fd);
+    breathe();
+    fd = socket(AF_INET, SOCK_STREAM, 0);
+  }
+  return fd;
 }
 
 void tell(const void* data, size_t size) {

@@ -40,6 +40,8 @@ void fail(int code, const char* format, ...);
 void expect(int condition, const char* what);
 void succeed(int result, const char* call);
 
+/* The line to the side on another host, where side 0 listens at that address of its own; -1: there is none. */
+int line_to_host(const char* address, const char* port);
 void tell(const void* data, size_t size);
 void hear(void* data, size_t size);
 void barrier(void);

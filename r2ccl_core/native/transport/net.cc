@@ -136,9 +136,14 @@ void Net::OpenRdma() {
   verbs_.log = &environment_.log;
   verbs_.clock = environment_.clock;
   verbs_.strict = transport == "verbs";
-  verbs_.write_bytes = environment_.params.zero_copy_bytes;
   if (transport == "tcp") verbs_.maker = nullptr;
-  if (transport == "tcp" || verbs_.maker != nullptr || (transport == "auto" && !HasRdma(kSysfs))) return;
+  if (transport != "tcp" && verbs_.maker == nullptr && (transport == "verbs" || HasRdma(kSysfs))) OpenDevices();
+  // Where TCP alone carries, slow NICs are tried with copies (SendComm::TryWays).
+  if (verbs_.maker == nullptr) environment_.params.zero_copy_bytes = 0;
+  verbs_.write_bytes = environment_.params.zero_copy_bytes;
+}
+
+void Net::OpenDevices() {
   rdma_status_ = Rdma::Open(pollers_[0].get(), &environment_.log, &rdma_);
   if (!rdma_status_.ok()) environment_.log.Add("rdma_off", "", "", rdma_status_.message());
   verbs_.maker = rdma_.get();

@@ -122,6 +122,7 @@ class Net : private Pollable, public MemoryRegistry {
   Net() = default;
   Status Start(const std::function<void()>& on_turn);
   void OpenRdma();
+  void OpenDevices();
   Status CheckRdma();
   void OnEvents(uint64_t id, int tag, uint32_t events) override;
   void OnUnwatched(uint64_t id, int tag, const std::string& reason) override;

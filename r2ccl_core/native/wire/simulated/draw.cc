@@ -94,6 +94,7 @@ void DrawWrites(Scenario* scenario) {
   if (large) {
     params.chunk_bytes = 131072;
     params.min_chunk_bytes = dice.Of<int64_t>({4096, 65536});
+    if (params.zero_copy_bytes == 2000) params.zero_copy_bytes = Params().zero_copy_bytes;
   }
   for (Flow& flow : scenario->flows) {
     flow.registers_sends = !dice.OneIn(4);
@@ -158,6 +159,7 @@ Scenario DrawFlows(uint64_t seed, int hosts, int rails) {
   }
   params.checksum = dice.OneIn(4) ? 1 : 0;
   params.io_threads = params.stripes = 1;
+  params.zero_copy_bytes = 0;  // but see DrawWrites
   auto flows = static_cast<size_t>(dice.Between(scenario.hosts, scenario.hosts + 3));
   for (size_t i = 0; i < flows; ++i) {
     Flow flow;

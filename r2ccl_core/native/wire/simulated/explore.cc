@@ -410,6 +410,7 @@ std::vector<Scenario> SmallScenarios() {
   params.give_up_ms = 5000;
   params.locate_ms = 0;
   params.io_threads = params.stripes = 1;
+  params.zero_copy_bytes = 0;
   small.flows = {{.from = 0, .to = 1, .sizes = {10'000, 300, 5000}, .ahead = 2}};
   std::vector<Scenario> all(8, small);
   all[0].params.mode = 0;

@@ -136,6 +136,8 @@ Process::Process(World* world, int host, const Params& params, bool program_poll
     verbs_.random = [world] { return static_cast<uint32_t>(world->Draw(uint64_t{1} << 32)); };
     verbs_.strict = params.transport == "verbs";
     verbs_.write_bytes = params.zero_copy_bytes;
+  } else {
+    environment_.params.zero_copy_bytes = 0;  // as in Net::OpenRdma
   }
   ListenAnew();
   world->SetReceiver(host, this);

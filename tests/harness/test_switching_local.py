@@ -41,7 +41,7 @@ def _durations_ns(trial: Trial, phase: str) -> list[int]:
 
 def test_every_schedule_takes_over_after_the_loss(tmp_path: Path) -> None:
     # Its bound on bandwidth is a matter of measurement, which a busy machine may miss.
-    settings = ['workload.sizes=["4MiB"]', "workload.iterations=60", "sweep.repeats=1", "bound=[]"]
+    settings = ['workload.sizes=["4MiB"]', "workload.iterations=30", "sweep.repeats=1", "bound=[]"]
     experiment = load(OPTCC, settings)
     simulated = {trial.trial_id: trial for trial in plan(load(OPTCC, [*settings, "workload.backend=simulate"]))}
     request = Request(experiment, "", plan(experiment), tmp_path)

@@ -34,13 +34,13 @@ def run(program: Path, *checks: str, env: Mapping[str, str] | None = None) -> No
         for rank in range(SIZE)
     ]
     try:
-        for process in started:
-            out, _ = process.communicate(timeout=270)
-            assert process.returncode == 0, out
-            assert [line for line in out.splitlines() if line.startswith("ok ")] == [f"ok {name}" for name in checks], (
-                out
-            )
-            assert "leaked" not in out
+        outs = [process.communicate(timeout=270)[0] for process in started]
+        said = "\n".join(f"rank {rank}: {line}" for rank, out in enumerate(outs) for line in out.splitlines())
+        assert [process.returncode for process in started] == [0] * SIZE, said
+        for out in outs:
+            done = [line for line in out.splitlines() if line.startswith("ok ")]
+            assert done == [f"ok {name}" for name in checks], said
+            assert "leaked" not in out, said
     finally:
         for process in started:
             process.kill()

@@ -1,7 +1,9 @@
 """``torchcomms.new_comm("r2ccl", torch.device("cpu"), "main")``: the collectives as a back end of torchcomms.
 
 torchcomms imports this module by its entry point in the group ``torchcomms.backends``, which registers the class. It
-passes a back end in Python neither time-outs of single calls nor batches of messages nor an abort.
+passes a back end in Python neither time-outs of single calls nor batches of messages nor an abort. In 0.3.0 it takes
+such a work for ended only once a program has waited for it, so DDP, which waits for its future, would wait for ever.
+Collectives therefore end before they return, unless the program asks for more with `BACKGROUND`.
 """
 
 import os
@@ -22,6 +24,9 @@ if not hasattr(torchcomms, "register_backend"):
     raise ImportError("this version of torchcomms takes no back ends in Python; 0.3.0 does")
 
 NAME = "r2ccl"
+BACKGROUND = "r2ccl::background"
+"""The hint of `new_comm` with which asynchronous collectives run in the background. The program waits for each of them;
+DDP and FSDP do not."""
 _LIMIT_S = 600.0
 """How long a call may take if neither the program nor torchcomms says."""
 _RANK_AND_SIZE = (
@@ -48,6 +53,7 @@ class R2cclTorchComm(torchcomms.TorchCommBackend):  # type: ignore[misc]  # torc
         keep_forever(type(self))
         self._name = ""
         self._calls: TensorCollectives | None = None
+        self._background = False
 
     def init(self, device: Any, name: str, options: Any) -> None:
         """Meets the other ranks. Raises `UsageError` or PyTorch's `DistBackendError`."""
@@ -59,6 +65,7 @@ class R2cclTorchComm(torchcomms.TorchCommBackend):  # type: ignore[misc]  # torc
         _met[name] += 1
         store = options.store if options.store is not None else _store(rank, limit_s)
         prefixed = torch.distributed.PrefixStore(place, store)
+        self._background = options.hints.get(BACKGROUND, "false").lower() in ("1", "true", "yes", "on")
         self._serve(name, TensorCollectives(meet(prefixed, rank, size, limit_s), limit_s))
 
     def finalize(self) -> None:
@@ -97,89 +104,96 @@ class R2cclTorchComm(torchcomms.TorchCommBackend):  # type: ignore[misc]  # torc
         if part is None:
             return None
         made = R2cclTorchComm()
+        made._background = self._background
         made._serve(name, part)
         return made
 
     def send(self, tensor: Any, to: int, async_op: bool) -> "_Handed | None":
         """To the rank that receives; messages arrive in order."""
-        return _ended(self._group.send([tensor], to, _MESSAGE, _how(async_op)), async_op)
+        return _handed(self._group.send([tensor], to, _MESSAGE, _how(async_op)), async_op)
 
     def recv(self, tensor: Any, source: int, async_op: bool) -> "_Handed | None":
         """From the rank that sends."""
-        return _ended(self._group.recv([tensor], source, _MESSAGE, _how(async_op)), async_op)
+        return _handed(self._group.recv([tensor], source, _MESSAGE, _how(async_op)), async_op)
 
     def broadcast(self, tensor: Any, root: int, async_op: bool) -> "_Handed | None":
         """From `root`."""
-        return _ended(self._group.broadcast([tensor], root, _how(async_op)), async_op)
+        return self._ended(self._group.broadcast([tensor], root, self._how(async_op)), async_op)
 
     def all_reduce(self, tensor: Any, op: Any, async_op: bool) -> "_Handed | None":
         """In place."""
-        return _ended(self._group.all_reduce([tensor], operation(op.type.name), _how(async_op)), async_op)
+        return self._ended(self._group.all_reduce([tensor], operation(op.type.name), self._how(async_op)), async_op)
 
     def reduce(self, tensor: Any, root: int, op: Any, async_op: bool) -> "_Handed | None":
         """In place on `root`."""
-        return _ended(self._group.reduce([tensor], operation(op.type.name), root, _how(async_op)), async_op)
+        return self._ended(self._group.reduce([tensor], operation(op.type.name), root, self._how(async_op)), async_op)
 
     def all_gather(self, outputs: Sequence[Any], tensor: Any, async_op: bool) -> "_Handed | None":
         """`outputs[rank]` gets that rank's `tensor`."""
-        return _ended(self._group.all_gather([outputs], [tensor], _how(async_op)), async_op)
+        return self._ended(self._group.all_gather([outputs], [tensor], self._how(async_op)), async_op)
 
     def all_gather_v(self, outputs: Sequence[Any], tensor: Any, async_op: bool) -> "_Handed | None":
         """The same with tensors of any sizes."""
-        return _ended(self._group.all_gather_unequal(outputs, tensor, _how(async_op)), async_op)
+        return self._ended(self._group.all_gather_unequal(outputs, tensor, self._how(async_op)), async_op)
 
     def all_gather_single(self, output: Any, source: Any, async_op: bool) -> "_Handed | None":
         """All ranks' tensors in one."""
-        return _ended(self._group.all_gather_single([output], [source], _how(async_op)), async_op)
+        return self._ended(self._group.all_gather_single([output], [source], self._how(async_op)), async_op)
 
     def reduce_scatter(self, output: Any, inputs: Sequence[Any], op: Any, async_op: bool) -> "_Handed | None":
         """`output` gets the combination of all ranks' `inputs[rank]`."""
-        work = self._group.reduce_scatter([output], [inputs], operation(op.type.name), _how(async_op))
-        return _ended(work, async_op)
+        work = self._group.reduce_scatter([output], [inputs], operation(op.type.name), self._how(async_op))
+        return self._ended(work, async_op)
 
     def reduce_scatter_v(self, output: Any, inputs: Sequence[Any], op: Any, async_op: bool) -> "_Handed | None":
         """The same with tensors of any sizes."""
-        work = self._group.reduce_scatter_unequal(output, inputs, operation(op.type.name), _how(async_op))
-        return _ended(work, async_op)
+        work = self._group.reduce_scatter_unequal(output, inputs, operation(op.type.name), self._how(async_op))
+        return self._ended(work, async_op)
 
     def reduce_scatter_single(self, output: Any, source: Any, op: Any, async_op: bool) -> "_Handed | None":
         """This rank's block of the combination of one tensor."""
-        work = self._group.reduce_scatter_single([output], [source], operation(op.type.name), _how(async_op))
-        return _ended(work, async_op)
+        work = self._group.reduce_scatter_single([output], [source], operation(op.type.name), self._how(async_op))
+        return self._ended(work, async_op)
 
     def all_to_all_single(self, output: Any, source: Any, async_op: bool) -> "_Handed | None":
         """Equal parts of `source` to every rank."""
-        return _ended(self._group.all_to_all_single(output, source, (), (), _how(async_op)), async_op)
+        return self._ended(self._group.all_to_all_single(output, source, (), (), self._how(async_op)), async_op)
 
     def all_to_all_v_single(
         self, output: Any, source: Any, taken: Sequence[int], given: Sequence[int], async_op: bool
     ) -> "_Handed | None":
         """`given[rank]` rows of `source` to every rank, `taken[rank]` from it."""
-        work = self._group.all_to_all_single(output, source, list(taken), list(given), _how(async_op))
-        return _ended(work, async_op)
+        work = self._group.all_to_all_single(output, source, list(taken), list(given), self._how(async_op))
+        return self._ended(work, async_op)
 
     def all_to_all(self, outputs: Sequence[Any], inputs: Sequence[Any], async_op: bool) -> "_Handed | None":
         """`inputs[rank]` to that rank, `outputs[rank]` from it; of any sizes."""
-        return _ended(self._group.all_to_all(outputs, inputs, _how(async_op)), async_op)
+        return self._ended(self._group.all_to_all(outputs, inputs, self._how(async_op)), async_op)
 
     def barrier(self, async_op: bool) -> "_Handed | None":
         """Ends when every rank has called it."""
-        return _ended(self._group.barrier(_how(async_op)), async_op)
+        return self._ended(self._group.barrier(self._how(async_op)), async_op)
 
     def scatter(self, output: Any, inputs: Sequence[Any], root: int, async_op: bool) -> "_Handed | None":
         """`output` gets `inputs[rank]` of `root`."""
-        return _ended(self._group.scatter(output, inputs, root, _how(async_op)), async_op)
+        return self._ended(self._group.scatter(output, inputs, root, self._how(async_op)), async_op)
 
     def gather(self, outputs: Sequence[Any], tensor: Any, root: int, async_op: bool) -> "_Handed | None":
         """`outputs[rank]` of `root` gets that rank's `tensor`."""
         parts = outputs if self.get_rank() == root else []
-        return _ended(self._group.gather(parts, tensor, root, _how(async_op)), async_op)
+        return self._ended(self._group.gather(parts, tensor, root, self._how(async_op)), async_op)
 
     @property
     def _group(self) -> TensorCollectives:
         if self._calls is None:
             raise UsageError("this r2ccl back end has met no ranks; make it with torchcomms.new_comm")
         return self._calls
+
+    def _how(self, async_op: bool) -> How:
+        return _how(async_op and self._background)
+
+    def _ended(self, work: Running, async_op: bool) -> "_Handed | None":
+        return _handed(work, async_op and self._background)
 
     def _serve(self, name: str, calls: TensorCollectives) -> None:
         self._name, self._calls = name, calls
@@ -209,7 +223,7 @@ class _Handed:
         self._work.wait()
 
 
-def _ended(work: Running, async_op: bool) -> _Handed | None:
+def _handed(work: Running, async_op: bool) -> _Handed | None:
     if async_op:
         return _Handed(work)
     work.wait()

@@ -277,6 +277,8 @@ def ddp_aborted() -> None:
     wrapped = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(20, 50), process_group=group)
     wrapped(torch.ones(8, 20)).sum().backward()
     loss = wrapped(torch.ones(8, 20)).sum()
+    # The second forward pass broadcasts how gradients are put together; the abort is to end the backward pass.
+    dist.barrier()
     try:
         if RANK == 1:
             group.abort()

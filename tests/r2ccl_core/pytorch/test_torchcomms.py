@@ -13,7 +13,7 @@ from torch_ranks import run
 
 PROGRAM = Path(__file__).with_name("torchcomms_rank.py")
 CHECKS = (
-    "reductions", "movements", "swaps", "in_background", "messages", "parts", "refusals", "same_name_again", "too_late",
+    "reductions", "movements", "swaps", "in_any_order", "messages", "parts", "refusals", "same_name_again", "too_late",
 )  # fmt: skip
 
 pytestmark = [
@@ -40,7 +40,7 @@ def lacking() -> str:
 def test_every_call_over_torchcomms() -> None:
     if why := lacking():
         pytest.skip(why)
-    run(PROGRAM, *CHECKS)
+    run(PROGRAM, "data_parallel", *CHECKS)
 
 
 def test_every_call_over_a_stand_in() -> None:

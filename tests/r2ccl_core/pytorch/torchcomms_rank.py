@@ -6,6 +6,7 @@ imported alone, so the entry point has to make the back end known.
 
 import os
 import sys
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -80,16 +81,45 @@ def swaps(comm: Any) -> None:
     assert [t.tolist() for t in lists] == [[r * 10 + RANK] * (r + 1) for r in range(SIZE)]
 
 
-def in_background(comm: Any) -> None:
+def in_any_order(comm: Any) -> None:
     """Works are waited for in the reverse order; a call that is not asynchronous comes after those before it."""
-    tensors = [torch.full((20_000,), RANK + i) for i in range(6)]
-    works = [comm.all_reduce(tensor, ReduceOp.SUM, async_op=True) for tensor in tensors]
-    comm.barrier(async_op=False)
-    for work in reversed(works):
-        work.wait()
-        assert work.is_completed()
-    for i, tensor in enumerate(tensors):
-        assert torch.equal(tensor, torch.full((20_000,), sum(r + i for r in range(SIZE))))
+    behind = torchcomms.new_comm("r2ccl", CPU, name="behind", hints={"r2ccl::background": "true"})
+    for each in (comm, behind):
+        tensors = [torch.full((20_000,), RANK + i) for i in range(6)]
+        works = [each.all_reduce(tensor, ReduceOp.SUM, async_op=True) for tensor in tensors]
+        each.barrier(async_op=False)
+        for work in reversed(works):
+            work.wait()
+            assert work.is_completed()
+        for i, tensor in enumerate(tensors):
+            assert torch.equal(tensor, torch.full((20_000,), sum(r + i for r in range(SIZE))))
+    # Only in the background does a call return before the last rank has come.
+    if RANK == 0:
+        time.sleep(0.3)
+    begun = time.monotonic()
+    work = behind.barrier(async_op=True)
+    took = time.monotonic() - begun
+    work.wait()
+    assert RANK == 0 or took < 0.2 < time.monotonic() - begun, took
+    behind.finalize()
+
+
+def data_parallel(comm: Any) -> None:
+    """DDP and FSDP2 over torchcomms's own mesh, as its programs make them."""
+    from torch.distributed.fsdp import fully_shard
+    from torchcomms.device_mesh import init_device_mesh
+
+    mesh = init_device_mesh(mesh_dim_comms=(comm,), mesh_dim_names=("main",))
+    given = torch.arange(160.0).view(8, 20) * (RANK + 1)
+    expected = (torch.arange(160.0).view(8, 20) * (SIZE + 1) / 2).sum(0)
+    copied = torch.nn.Linear(20, 6)
+    wrapped = torch.nn.parallel.DistributedDataParallel(copied, process_group=mesh.get_group("main"))
+    wrapped(given).sum().backward()
+    assert torch.equal(copied.weight.grad, expected.expand(6, 20))
+    sharded = torch.nn.Linear(20, 6)
+    fully_shard(sharded, mesh=mesh)
+    sharded(given).sum().backward()
+    assert torch.equal(sharded.weight.grad.to_local(), expected.expand(2, 20))
 
 
 def messages(comm: Any) -> None:

@@ -4,7 +4,7 @@ Read in its sources: the entry point is loaded when a communicator is made, the 
 calls arrive by position. A call that returns None has ended.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from enum import Enum
 from importlib.metadata import entry_points
@@ -36,12 +36,17 @@ def register_backend(name: str, backend_class: Callable[[], Any]) -> None:
 
 
 def new_comm(
-    backend: str, device: Any, name: str, store: Any = None, timeout: timedelta = timedelta(minutes=10)
+    backend: str,
+    device: Any,
+    name: str,
+    store: Any = None,
+    timeout: timedelta = timedelta(minutes=10),
+    hints: Mapping[str, str] | None = None,
 ) -> "TorchComm":
     if backend not in _classes:
         next(iter(entry_points(group="torchcomms.backends", name=backend))).load()
     made = _classes[backend]()
-    made.init(device, name, SimpleNamespace(store=store, timeout=timeout))
+    made.init(device, name, SimpleNamespace(store=store, timeout=timeout, hints=dict(hints or {})))
     return TorchComm(made)
 
 

@@ -1,5 +1,6 @@
 """A group of commands whose help states each command's purpose in full, and whose errors use our own words."""
 
+import shutil
 import sys
 from typing import Any
 
@@ -8,6 +9,8 @@ from typer.core import TyperGroup
 
 HELP_COLUMNS = 110
 """Longer lines of prose are hard to read."""
+LEAST_COLUMNS = 30
+"""Help is no narrower, even if the terminal is."""
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": HELP_COLUMNS}
 """Typer's options for a program; its groups and commands inherit them."""
 
@@ -27,10 +30,16 @@ class Group(TyperGroup):
         folder where the program runs."""
         if "" in args and not ctx.resilient_parsing:
             at = args.index("")
-            named = f"{args[at - 1]} ''" if at and args[at - 1].startswith("-") else f"argument {at + 1}"
+            named = f"{args[at - 1]} ''" if at else "''"
             print(f"{named}: is empty; give a value, or leave it out", file=sys.stderr)
             raise typer.Exit(2)
         return super().parse_args(ctx, args)
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """Lets help be as narrow as the terminal; Click's own is never narrower than 50 columns."""
+        columns = min(shutil.get_terminal_size().columns, HELP_COLUMNS) - 2
+        extra.setdefault("terminal_width", max(columns, LEAST_COLUMNS))
+        return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: Any) -> Any:
         """Runs a command."""

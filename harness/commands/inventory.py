@@ -71,6 +71,9 @@ def of_hostfile(path: Path, login: LoginOptions) -> Inventory:
 
 def of_addresses(hosts: Sequence[str], login: LoginOptions) -> Inventory:
     """The hosts named on the command line, ``user@address`` or ``address``."""
+    nameless = next((host for host in hosts if host.startswith("@")), None)
+    if nameless is not None:
+        raise MistakeError("HOST", "", nameless, "names nobody before the @; write user@address, or the address alone")
     entries = [hostfile.Entry(host.rpartition("@")[2], host.rpartition("@")[0] or None) for host in hosts]
     return _of_hosts(entries, login, "HOST")
 

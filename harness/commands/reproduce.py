@@ -63,6 +63,12 @@ def reproduce_command(
         notes.append(f"nothing is measured here: {entry.missing or unbuilt}")
         if run is not None:
             raise UsageError(f"{name}: no run can answer for it: {entry.missing or unbuilt}")
+        if changes:
+            raise UsageError(f"--set {changes[0]}: {name} is not measured: {entry.missing or unbuilt}; leave it out")
+    elif run is not None and (model_only or changes):
+        raise UsageError(f"--run {run}: is read as it is; leave out --model-only and --set")
+    elif model_only and changes:
+        raise UsageError(f"--set {changes[0]}: changes the sweep, and --model-only measures nothing; leave one out")
     elif model_only:
         notes.append("nothing is measured here: --model-only")
     else:

@@ -28,6 +28,7 @@ from harness.sweep.sweep import Request, open_folder, run_sweep
 from harness.terminal import console
 from r2ccl_core import spread
 from r2ccl_core.errors import R2cclError
+from r2ccl_core.output import is_lost
 from r2ccl_core.text_file import text_of
 from reports.source import change_of
 
@@ -65,7 +66,8 @@ def _sweep(
             progress.note(line)
         if options.json:
             progress.closed(ExitCode.OK, [])
-        return ExitCode.OK
+        sys.stdout.flush()
+        return ExitCode.UNWRITTEN if is_lost() else ExitCode.OK
     preflight(experiment, str(file))
     hosted = [trial for trial in trials if not is_simulated(trial)]
     if any(isinstance(trial.variant.experiment.cluster, LocalSpec | VmsSpec) for trial in hosted):

@@ -18,6 +18,10 @@ from r2ccl_core.units import format_size, parse_size
 MAX_SIMULATED_BYTES = 1 << 42
 """Limit for all ranks' vectors together: the simulator holds every message of a schedule, some 5 GB at this size."""
 
+LEAST_S = 50e-6
+"""No collective between hosts is shorter: by the rate alone one of 4 bytes would take 20 ns, and a trial of one second
+fifty million of them."""
+
 SEVERAL_BLOCKS = ("sendrecv", "alltoall")
 """Collectives whose schedules work on the blocks of all ranks, of which each rank has one."""
 
@@ -73,9 +77,9 @@ class CollectiveWorkload(Workload):
         return self.sizes_bytes
 
     def iterations_of(self, size_bytes: int, expected_s: float) -> int:
-        """As many as requested, and at least as many as `min_duration` takes."""
+        """As many as requested, and at least as many as `min_duration` takes; small ones wait, whatever the rate."""
         named = {parse_size(size): n for size, n in self.iterations_by_size.items()}
-        return max(named.get(size_bytes, self.iterations), math.ceil(self.min_duration_s / expected_s))
+        return max(named.get(size_bytes, self.iterations), math.ceil(self.min_duration_s / max(expected_s, LEAST_S)))
 
     def expected_s(self, size_bytes: int, ranks: int, host_bytes_s: float) -> float:
         """From the bus bandwidth, which is the rate of a host's NICs."""

@@ -39,6 +39,8 @@ def launched(environ: Mapping[str, str]) -> Launched:
         there = next(name for name in names if name not in missing)
         raise UsageError(f"{there} is set and {missing[0]} is not: set both")
     rank, size = (_number(name, environ) for name in names)
+    if rank >= size:
+        raise UsageError(f"{names[0]}={rank}: ranks go from 0 to {size - 1}, as {names[1]}={size} says")
     return Launched(rank, size, _root(environ, size))
 
 

@@ -37,6 +37,8 @@ def block(array: np.ndarray, rank: int, ranks: int) -> np.ndarray:
 def check_arrays(collective: str, send: object, recv: object) -> None:
     """Raises `UsageError` unless both are arrays; `recv` may be None."""
     check_array(collective, "send", send)
+    if isinstance(recv, str) and recv in OPS:
+        raise UsageError(f"{collective} takes NumPy arrays; recv is {recv!r}: to reduce by it, write op={recv!r}")
     if recv is not None:
         check_array(collective, "recv", recv)
 

@@ -37,6 +37,7 @@ from r2ccl_core.host import variables
 from r2ccl_core.host.forks import not_for_children
 from r2ccl_core.host.layout import Layout, Location, this_host
 from r2ccl_core.host.nics import Nic, checked_nics, find_nics
+from r2ccl_core.model.collective import reduces
 from r2ccl_core.model.health import Health
 from r2ccl_core.model.schedule import Schedule
 from r2ccl_core.planning import calibration
@@ -596,7 +597,8 @@ class Communicator:
 
     def _enter(self, collective: str, source: np.ndarray, op: str, root: int = 0) -> None:
         where = f" with root {root}" if root else ""
-        self._begin(f"{collective} of {source.size} {buffers.name_of(source.dtype)} ({op}){where}")
+        how = f" ({op})" if reduces(collective) else ""
+        self._begin(f"{collective} of {source.size} {buffers.name_of(source.dtype)}{how}{where}")
 
     def _scratch_like(self, array: np.ndarray) -> np.ndarray:
         """A reusable array of the same size: fresh memory costs as much as a fast network."""

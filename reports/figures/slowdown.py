@@ -43,11 +43,20 @@ def caption(frame: pd.DataFrame) -> str:
     words = f" {', '.join(stopped)} stopped and has no T/T0." if stopped else ""
     words += f" {', '.join(short)} ran too few iterations before or after the fault for a T/T0." if short else ""
     return (
-        "Slowdown after the fault: the median iteration after it (after a change of the schedule, where there was one) "
-        "over the median one before it in the same trial, beside models and bound as lines; "
+        f"Slowdown after the fault: {_ratio(shown)} in the same trial, beside models and bound as lines; "
         f"{style.INTERVAL_NOTE}; dots are single trials; {style.repeats_text(shown if len(shown) else frame)}. "
         f"X is the share of the host's bandwidth that was lost.{words}"
     )
+
+
+def _ratio(shown: pd.DataFrame) -> str:
+    """What T/T0 divides: means if the fault of every trial comes and goes, as `reports.metrics.duration` defines it."""
+    medians = "the median iteration after it (after a change of the schedule, where there was one) over the median one"
+    means = "the mean of all iterations from the first that is hit over the mean of those before it"
+    if len(shown) and shown["comes_and_goes"].all():
+        return means
+    and_means = f" ({means}, where the fault comes and goes)" if shown["comes_and_goes"].any() else ""
+    return f"{medians} before it{and_means}"
 
 
 def model_lines(frame: pd.DataFrame) -> list[tuple[str, float]]:

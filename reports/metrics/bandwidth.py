@@ -11,7 +11,7 @@ from reports.trial import Phase
 def _of(phase: Phase) -> Callable[[View], float | None]:
     def bandwidth(view: View) -> float | None:
         items = view.in_phase(phase)
-        if phase == "after" and view.comes_and_goes:  # of all bytes over all their time
+        if view.comes_and_goes and phase in ("before", "after"):  # of all bytes over all their time
             lasted = sum(i.duration_ns for i in items)
             return sum((i.busbw_gbs or 0) * i.duration_ns for i in items) / lasted if lasted else None
         return stats.median(stats.known(i.busbw_gbs for i in items))
@@ -26,8 +26,8 @@ def _share(view: View) -> float | None:
 
 METRICS = (
     Metric(
-        "before_gbs", "GB/s", "higher", "healthy bus bandwidth", _of("before"),
-        heading="healthy", short="before", workloads=("collective",),
+        "before_gbs", "GB/s", "higher", "healthy bus bandwidth (if the fault comes and goes: of all before it)",
+        _of("before"), heading="healthy", short="before", workloads=("collective",),
     ),
     Metric(
         "share", "", "higher", "healthy bus bandwidth over what the NICs' rate allows", _share,

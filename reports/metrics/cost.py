@@ -9,11 +9,11 @@ def _lost(view: View) -> float | None:
     """How much longer everything since the first failure took than the same number of healthy iterations."""
     if view.trial.fault is None or not view.since:
         return None
-    return (sum(i.duration_ns for i in view.since) - len(view.since) * view.healthy_ns) / 1e6
+    return (sum(i.duration_ns for i in view.since) - len(view.since) * view.healthy_mean_ns) / 1e6
 
 
 def _lost_share(view: View) -> float | None:
-    lost, healthy_ms = _lost(view), len(view.since) * view.healthy_ns / 1e6
+    lost, healthy_ms = _lost(view), len(view.since) * view.healthy_mean_ns / 1e6
     return lost / healthy_ms if lost is not None and healthy_ms > 0 else None
 
 
@@ -39,7 +39,7 @@ def _stall(view: View) -> float | None:
 METRICS = (
     Metric(
         "lost_ms", "ms", "lower", "time lost: additional time of all iterations from the first hit one to the end of "
-        "the trial, against as many healthy ones",
+        "the trial, against as many healthy ones (of their mean)",
         _lost, of="trials that went on", heading="time lost", short="lost",
     ),
     Metric(

@@ -32,8 +32,8 @@ METRICS = (
     Metric("repaired_ms", "ms", "lower", "an iteration once everything is healed", _of("repaired"), of="some trials"),
     Metric(
         "slowdown", "", "lower",
-        "T/T0: an iteration after the fault over one before it (medians; if the fault comes and goes, the mean of "
-        "all that follow)",
+        "T/T0: an iteration after the fault over one before it (medians; if the fault comes and goes, the "
+        "means of all before and of all that follow)",
         _slowdown, of="trials that went on", heading="T/T0", short="T/T0",
     ),
     Metric(

@@ -80,7 +80,9 @@ def test_versions_are_told() -> None:
     assert shown == told.stdout.replace("harness", "r2ccl-perf")
 
 
-@pytest.mark.parametrize("words", [["plan"], ["faults"], ["systems", "--json"], ["metrics"]])
+@pytest.mark.parametrize(
+    "words", [["plan"], ["faults"], ["systems", "--json"], ["metrics"], ["sweep", "smoke", "--dry-run"]]
+)
 def test_what_only_prints_fails_where_that_cannot_be_written(words: list[str]) -> None:
     with Path("/dev/full").open("w") as full:
         told = subprocess.run(
@@ -141,6 +143,11 @@ def test_a_pipe_gets_neither_unless_columns_says_how_wide() -> None:
     plain, narrow = harness("faults").stdout, harness("faults", COLUMNS="50").stdout
     assert "\x1b" not in plain + narrow
     assert max(map(len, plain.split("\n"))) > 100 and max(map(len, narrow.split("\n"))) <= 50
+
+
+def test_help_is_as_narrow_as_the_terminal() -> None:
+    lines = harness("sweep", "--help", COLUMNS="40").stdout.partition("Exit status")[0].split("\n")
+    assert max(map(len, lines)) <= 40
 
 
 def test_a_word_that_is_too_long_stays_whole() -> None:
@@ -227,6 +234,7 @@ def test_what_looks_like_an_emoji_stays_as_it_is(capsys: pytest.CaptureFixture[s
         (["report", ".", "--port", "70000"], "Invalid value for '--port': must be at most 65535"),
         (["completion", "tcsh"], "Invalid value for 'shell': 'tcsh' is not one of 'bash', 'zsh', 'fish'."),
         (["doctor", "192.0.2.1:x"], "host[0].address: 192.0.2.1:x: is not an address"),
+        (["doctor", "@192.0.2.1"], "HOST: @192.0.2.1: names nobody before the @; write user@address"),
         (["doctor", "192.0.2.1:22"], "host[0].address: 192.0.2.1:22: is not an address"),
         (["sweep", ALLREDUCE, "--dry-run", "--dask", "nowhere"], "--dask nowhere: is not the address of a scheduler"),
         (["plan", "--topology", "/dev/zero"], "/dev/zero: cannot be read (is not a regular file)"),
@@ -243,7 +251,8 @@ def test_a_wrong_argument_is_one_line_in_our_words(words: list[str], line: str) 
     ("words", "said"),
     [
         ("sweep smoke --out '' --dry-run", "--out '': is empty; give a value, or leave it out"),
-        ("reproduce ''", "argument 2: is empty; give a value, or leave it out"),
+        ("reproduce ''", "reproduce '': is empty; give a value, or leave it out"),
+        ("compare {run} ''", "{run} '': is empty; give a value, or leave it out"),
         ("report {loop}", "{loop}/run.json: cannot be read: Too many levels of symbolic links"),
         ("compare {loop} {run}", "{loop}/run.json: cannot be read: Too many levels of symbolic links"),
         ("report {run} -o {loop}", "{loop}: the report cannot be written"),

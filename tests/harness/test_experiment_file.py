@@ -165,3 +165,4 @@ def test_min_duration_adds_iterations_to_small_sizes_only() -> None:
     assert isinstance(experiment, Experiment)
     assert experiment.iterations_of(parse_size("64MiB")) == 10
     assert experiment.iterations_of(parse_size("1MiB")) == 129
+    assert experiment.iterations_of(4) == 20_000  # of 50 us each: the rate alone would ask for millions

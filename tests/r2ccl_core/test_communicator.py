@@ -395,6 +395,8 @@ def test_what_cannot_be_reduced_is_refused_in_one_line() -> None:
                 call([1.0, 2.0])
             with pytest.raises(UsageError, match=f"^{name} takes NumPy arrays; recv is list"):
                 call(good, [0.0] * 4)
+        with pytest.raises(UsageError, match="recv is 'max': to reduce by it, write op='max'"):
+            comm.all_reduce(good, "max")  # type: ignore[arg-type]
         with pytest.raises(UsageError, match="send is a masked array, whose mask would be lost"):
             comm.all_reduce(np.ma.masked_less(good, 2))
         both = np.ones(8, np.float32)

@@ -36,6 +36,8 @@ def test_the_first_launcher_that_says_anything_counts(
         ({"R2CC_RANK": "0"}, "^R2CC_RANK is set and R2CC_SIZE is not: set both"),
         ({"R2CC_SIZE": "2", "R2CC_RANK": ""}, "^R2CC_SIZE is set and R2CC_RANK is not: set both"),
         ({"RANK": "x", "WORLD_SIZE": "2"}, "^RANK=x: give a whole number"),
+        ({"RANK": "5", "WORLD_SIZE": "2", **MASTER}, "^RANK=5: ranks go from 0 to 1, as WORLD_SIZE=2 says"),
+        ({"R2CC_RANK": "2", "R2CC_SIZE": "2"}, "^R2CC_RANK=2: ranks go from 0 to 1, as R2CC_SIZE=2 says"),
         ({"RANK": "0", "WORLD_SIZE": "2"}, "set MASTER_ADDR and MASTER_PORT, or R2CC_ROOT=host:port"),
         (
             {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "0"},

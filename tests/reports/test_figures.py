@@ -102,6 +102,11 @@ def test_captions_tell_the_number_of_repeats_and_who_is_left_out(frame: pd.DataF
     assert "failstop stopped and has no T/T0" in slowdown.caption(frame)
     short = frame.assign(slowdown=frame["slowdown"].where(frame["system"] != "balance"))
     assert "balance ran too few iterations before or after the fault for a T/T0" in slowdown.caption(short)
+    assert "the median iteration after it" in slowdown.caption(frame) and "mean" not in slowdown.caption(frame)
+    flapping = slowdown.caption(frame.assign(comes_and_goes=True))
+    assert "the mean of all iterations from the first that is hit over the mean of those before it in" in flapping
+    both = slowdown.caption(frame.assign(comes_and_goes=frame["system"] == "balance"))
+    assert "the median iteration after it" in both and "where the fault comes and goes" in both
     assert "5 repeats per point" in hit_cost.caption(frame)
     assert "30 trials" in aftermath.caption(frame)
 

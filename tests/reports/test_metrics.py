@@ -36,6 +36,10 @@ def trial(*phases: tuple[Phase, int], kind: str = "nic_down", status: Status = "
 
 LOSS = trial(("warmup", 90), *[("before", 10)] * 3, ("hit", 40), *[("after", 15)] * 4)
 FLAP = trial(*[("before", 10)] * 3, ("hit", 40), ("after", 30), ("after", 10), ("after", 30), kind="flap")
+NOISY: tuple[tuple[Phase, int], ...] = (("before", 10), ("before", 50), ("before", 10), ("before", 10))
+NOISY_AFTER: tuple[tuple[Phase, int], ...] = (("hit", 10), ("after", 50), ("after", 10), ("after", 10))
+NOISY_FLAP, NOISY_LOSS = trial(*NOISY, *NOISY_AFTER, kind="flap"), trial(*NOISY, *NOISY_AFTER)
+"""A busy machine delays every fourth iteration, and the fault costs nothing."""
 
 
 def value(name: str, of: Trial) -> float | None:
@@ -61,6 +65,16 @@ def value(name: str, of: Trial) -> float | None:
         ("lost_ms", FLAP, 70),
         ("hit_cost_ms", FLAP, None),
         ("stall_ms", FLAP, None),
+        # As many slow iterations before the fault as after it: nothing was lost, although they hide from a median.
+        ("slowdown", NOISY_FLAP, 1.0),
+        ("lost_ms", NOISY_FLAP, 0),
+        ("before_gbs", NOISY_FLAP, 4 * 10 / 80),
+        ("after_gbs", NOISY_FLAP, 4 * 10 / 80),
+        ("before_ms", NOISY_FLAP, 20),
+        ("slowdown", NOISY_LOSS, 1.0),
+        ("before_gbs", NOISY_LOSS, 1.0),
+        ("lost_ms", NOISY_LOSS, 0),
+        ("lost_share", NOISY_LOSS, 0),
         ("lost_ms", trial(*[("before", 10)] * 3), None),
         ("lost_ms", trial(("hit", 40), ("after", 15)), None),
         ("slowdown", trial(("hit", 40), ("after", 15)), None),

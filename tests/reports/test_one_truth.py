@@ -33,6 +33,7 @@ from reports.rules import Rules
 from reports.trial import Fault, Iteration, Run, Trial
 
 SIZES = (1 << 20, 8 << 20)
+SCENARIOS = ("nic_down", "flap", "healthy")
 LIMIT_GBS = 3 * 500e6 / 8e9
 Cell = tuple[str, int, str]
 """Scenario, size, system."""
@@ -40,7 +41,7 @@ Cell = tuple[str, int, str]
 
 @st.composite
 def trials_of(draw: st.DrawFn, system: str, size: int, scenario: str, repeat: int) -> Trial:
-    stops = system == "failstop" and scenario == "nic_down"
+    stops = system == "failstop" and scenario != "healthy"
     status = draw(st.sampled_from(("failed",) * 4 + ("inconclusive",) if stops else ("ok",) * 4 + ("inconclusive",)))
     if draw(st.integers(0, 9)) == 0:
         status = "failed" if status == "ok" else "ok"
@@ -53,7 +54,8 @@ def trials_of(draw: st.DrawFn, system: str, size: int, scenario: str, repeat: in
         values: dict[str, Any] = {"iteration": number, "phase": phase, "t_ns": at_ns, "duration_ns": ms * 1_000_000}
         iterations.append(Iteration(**values, wrong=wrong, algbw_gbs=1 / ms, busbw_gbs=2 / ms))
         at_ns += ms * 1_000_000
-    fault = Fault(kind="nic_down", host="host1", nic="eth1", t_before_ns=at_ns, t_after_ns=at_ns, heal_ns=at_ns + 1)
+    kind = "flap" if scenario == "flap" else "nic_down"
+    fault = Fault(kind=kind, host="host1", nic="eth1", t_before_ns=at_ns, t_after_ns=at_ns, heal_ns=at_ns + 1)
     return Trial(
         trial_id=f"{system}-{size}-{scenario}-r{repeat}", system=system, mode=0 if system == "failstop" else 2,
         collective="all_reduce", size_bytes=size, dtype="float32", op="sum", place="out", scenario=scenario,
@@ -65,7 +67,7 @@ def trials_of(draw: st.DrawFn, system: str, size: int, scenario: str, repeat: in
 @st.composite
 def runs(draw: st.DrawFn) -> LoadedRun:
     sizes = SIZES[: draw(st.integers(1, 2))]
-    scenarios = ("nic_down", "healthy")[: draw(st.integers(1, 2))]
+    scenarios = draw(st.sampled_from((SCENARIOS[:1], SCENARIOS[1:2], SCENARIOS[1:], SCENARIOS[::2])))
     repeats = draw(st.integers(1, 3))
     made = tuple(
         draw(trials_of(system, size, scenario, repeat))
@@ -87,15 +89,20 @@ def truth(trials: list[Trial]) -> dict[str, float]:
         found.setdefault("unexpected", []).append(not trial.expected)
         if any(i.wrong is not None for i in trial.iterations):
             found.setdefault("wrong", []).append(sum(i.wrong or 0 for i in trial.iterations))
-        for phase, name in (("before", "before_gbs"), ("hit", "hit_gbs"), ("after", "after_gbs")):
+        # What comes and goes is averaged, over all that precedes it and all that follows.
+        typical = fmean if trial.scenario == "flap" else median
+        ms["rest"] = since if trial.scenario == "flap" else ms["after"]
+        for phase, name in (("before", "before_gbs"), ("hit", "hit_gbs"), ("rest", "after_gbs")):
             if ms[phase]:
-                found.setdefault(name, []).append(median(2 / each for each in ms[phase]))
+                speeds = [2 / each for each in ms[phase]]
+                whole = trial.scenario == "flap" and phase != "hit"
+                found.setdefault(name, []).append(2 / fmean(ms[phase]) if whole else median(speeds))
         if ms["before"]:
-            found.setdefault("share", []).append(median(2 / each for each in ms["before"]) / LIMIT_GBS)
-        if ms["before"] and ms["after"]:
-            found.setdefault("slowdown", []).append(median(ms["after"]) / median(ms["before"]))
+            found.setdefault("share", []).append(found["before_gbs"][-1] / LIMIT_GBS)
+        if ms["before"] and ms["rest"]:
+            found.setdefault("slowdown", []).append(typical(ms["rest"]) / typical(ms["before"]))
         if ms["before"] and since:
-            found.setdefault("lost_ms", []).append(sum(since) - len(since) * median(ms["before"]))
+            found.setdefault("lost_ms", []).append(sum(since) - len(since) * fmean(ms["before"]))
         if since:
             found.setdefault("mean_ms", []).append(fmean(since))
     return {n: sum(v) if n in ("wrong", "unexpected") else median(v) for n, v in found.items()}
@@ -132,6 +139,11 @@ def disagreements(run: LoadedRun) -> list[str]:
 
 
 Told = tuple[tuple[str, ...], dict[Cell, dict[str, float]]]
+
+
+def scenario_in(case: str) -> str:
+    """The scenario that ends the name of a case."""
+    return next(scenario for scenario in SCENARIOS if case.endswith(scenario))
 
 
 def of_terminal(run: LoadedRun) -> Told:
@@ -176,7 +188,7 @@ def of_page(run: LoadedRun, frame: pd.DataFrame) -> Told:
 def of_csv(frame: pd.DataFrame) -> Told:
     found: dict[Cell, dict[str, float]] = {}
     for row in csv.DictReader(tables.comma_separated(headline(frame)).splitlines()):
-        scenario = "healthy" if row["case"].endswith("healthy") else "nic_down"
+        scenario = scenario_in(row["case"])
         columns = {n: n if n in ("wrong", "unexpected") else f"{n}_median" for n in NAMES}
         values = {n: float(row[column]) for n, column in columns.items() if row[column]}
         found[scenario, int(row["size_bytes"]), row["system"]] = values
@@ -198,7 +210,7 @@ def of_prometheus(run: LoadedRun, frame: pd.DataFrame) -> Told:
     for line in machine.prometheus([run], headline(frame)).splitlines():
         match = re.fullmatch(r'(\w+)\{.*case="(.*)",system="(\w+)",size_bytes="(\d+)"\} (\S+)', line)
         if match and match[1] in gauges:
-            cell = ("healthy" if match[2].endswith("healthy") else "nic_down", int(match[4]), match[3])
+            cell = (scenario_in(match[2]), int(match[4]), match[3])
             found.setdefault(cell, {})[gauges[match[1]]] = float(match[5])
     return NAMES, found
 
@@ -219,7 +231,7 @@ def of_compare(frame: pd.DataFrame) -> Told:
     rules = Rules.model_validate({"rule": [{"metric": name, "tolerance": 0} for name in NAMES]})
     found: dict[Cell, dict[str, float]] = {}
     for finding in compare.compare(frame, frame, rules):
-        cell = ("healthy" if finding.case.endswith("healthy") else "nic_down", finding.size_bytes, finding.system)
+        cell = (scenario_in(finding.case), finding.size_bytes, finding.system)
         same = finding.told[0] == finding.told[1] and not finding.regressed
         found.setdefault(cell, {})[finding.metric] = finding.told[1] if same else math.nan
         assert compared.cells(finding)[3] == compared.cells(finding)[4]

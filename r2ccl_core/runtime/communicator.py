@@ -522,7 +522,7 @@ class Communicator:
         """Distributes or collects the parts of the root's array, as single messages."""
         arguments.rank_of("root", root, self.size)
         buffers.check_arrays(what, part, whole)
-        self._enter(what, part, "sum", root)
+        self._enter(what, part, root=root)
         into = what == "gather"
         if self.rank != root:
             pending = self.isend(part, root, _BLOCKS) if into else self.irecv(part, root, _BLOCKS)
@@ -579,7 +579,7 @@ class Communicator:
         if self._switching is not None and self._policy.plans and not self._calibrated:
             with self._together():
                 self._calibrate()
-        self._enter(collective, source, op, root)
+        self._enter(collective, source, op if reduces(collective) else "", root)
         if self._switching is None:
             schedule = self.schedule(collective, source.nbytes, root)
         else:
@@ -595,9 +595,9 @@ class Communicator:
             executor.run(_bytes(source), _bytes(result), *what, self._bootstrap.wait_long)
         return result
 
-    def _enter(self, collective: str, source: np.ndarray, op: str, root: int = 0) -> None:
+    def _enter(self, collective: str, source: np.ndarray, op: str = "", root: int = 0) -> None:
         where = f" with root {root}" if root else ""
-        how = f" ({op})" if reduces(collective) else ""
+        how = f" ({op})" if op else ""
         self._begin(f"{collective} of {source.size} {buffers.name_of(source.dtype)}{how}{where}")
 
     def _scratch_like(self, array: np.ndarray) -> np.ndarray:

@@ -71,6 +71,13 @@ if [ ! -e "$stamp" ] || [ -n "$(find pyproject.toml r2ccl_core/native -newer "$s
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --editable ".$extras"
     touch "$stamp"
 fi
+torch=.venv/.asked-for-torch # only a build for processors, which is small; where there is none, its tests are skipped
+if [ "$1" = test ] && [ ! -e "$torch" ]; then
+    say "PyTorch for processors"
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check "torch==2.13.0+cpu" 2>/dev/null ||
+        say "the package index has none: tests that need PyTorch are skipped"
+    touch "$torch"
+fi
 
 command=$1
 shift

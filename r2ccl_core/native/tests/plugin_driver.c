@@ -12,13 +12,10 @@
 #define _POSIX_C_SOURCE 200809L
 
 #include <dirent.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "plugin_peer.h"
@@ -574,41 +571,7 @@ static void drive(const char* path) {
   barrier();
 }
 
-static pid_t start(int side, int lines[2], const char* path) {
-  pid_t pid = fork();
-  if (pid != 0) return pid;
-  self.side = side;
-  self.line = lines[side];
-  close(lines[1 - side]);
-  drive(path);
-  exit(kOk); /* through the exit handlers, with the plugin's threads alive */
-}
-
-static int verdict(int status) {
-  if (WIFEXITED(status)) return WEXITSTATUS(status);
-  fprintf(stderr, "a process was ended by signal %d\n", WTERMSIG(status));
-  return kCrash;
-}
-
-/* The verdict on the two sides, each in a process of its own. */
-static int both(const char* path) {
-  int lines[2], code = kOk;
-  if (socketpair(AF_UNIX, SOCK_STREAM, 0, lines) != 0) return kCrash;
-  pid_t sides[2] = {start(0, lines, path), start(1, lines, path)};
-  close(lines[0]);
-  close(lines[1]);
-  int status = 0;
-  pid_t first = wait(&status);
-  code = verdict(status);
-  /* The first to fail knows why; the other may only have seen it go, unless both ended at the same time. */
-  if (code != kOk) kill(first == sides[0] ? sides[1] : sides[0], SIGKILL);
-  wait(&status);
-  if (code == kOk) return verdict(status);
-  return WIFEXITED(status) && WEXITSTATUS(status) == kWrongData ? kWrongData : code;
-}
-
 int main(int argc, char** argv) {
-  const char *address = NULL, *port = NULL;
   int known = 3;
   for (int i = 3; i < argc; ++i) {
     corrupt |= strcmp(argv[i], "--corrupt") == 0;
@@ -616,12 +579,9 @@ int main(int argc, char** argv) {
     die |= strcmp(argv[i], "--die") == 0;
     verbose |= strcmp(argv[i], "--verbose") == 0;
     nics |= strcmp(argv[i], "--nics") == 0;
-    if (strcmp(argv[i], "--side") != 0 || i + 3 >= argc) continue;
-    self.side = atoi(argv[i + 1]);
-    address = argv[i + 2];
-    port = argv[i + 3];
-    i += 3;
-    known += 4;
+    int words = take_side(argc, argv, i);
+    known += words;
+    if (words > 0) i += words - 1;
   }
   version = argc >= 3 ? atoi(argv[2]) : 0;
   known += corrupt + abandon + die + verbose + nics;
@@ -632,10 +592,5 @@ int main(int argc, char** argv) {
             argv[0]);
     return kUsage;
   }
-  signal(SIGPIPE, SIG_IGN);
-  if (address == NULL) return both(argv[1]);
-  self.line = line_to_host(address, port);
-  if (self.line < 0) return kBroken;
-  drive(argv[1]);
-  return kOk;
+  return run_sides(drive, argv[1]);
 }

@@ -11,13 +11,10 @@
 #define _GNU_SOURCE
 
 #include <dlfcn.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "plugin_peer.h"
@@ -178,48 +175,18 @@ static void drive(const char* path) {
   scenario("finalize");
   succeed(net_finalize(self.context), "finalize");
   barrier();
-  exit(kOk);
-}
-
-static pid_t start(int side, int lines[2], const char* path) {
-  pid_t pid = fork();
-  if (pid != 0) return pid;
-  self.side = side;
-  self.line = lines[side];
-  close(lines[1 - side]);
-  drive(path);
-  return 0;
-}
-
-static int verdict(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : kCrash; }
-
-static int both(const char* path) {
-  int lines[2], status = 0;
-  if (socketpair(AF_UNIX, SOCK_STREAM, 0, lines) != 0) return kCrash;
-  pid_t sides[2] = {start(0, lines, path), start(1, lines, path)};
-  close(lines[0]);
-  close(lines[1]);
-  pid_t first = wait(&status);
-  int code = verdict(status);
-  if (code != kOk) kill(first == sides[0] ? sides[1] : sides[0], SIGKILL);
-  wait(&status);
-  return code == kOk ? verdict(status) : code;
 }
 
 int main(int argc, char** argv) {
-  const char *address = NULL, *port = NULL;
   int known = 3;
   for (int i = 3; i < argc; ++i) {
     if (strcmp(argv[i], "--dmabuf") == 0) known += dmabuf = 1;
     if (strcmp(argv[i], "--as-host") == 0) known += as_host = 1;
     if (strcmp(argv[i], "--corrupt") == 0) known += corrupt = 1;
     if (strcmp(argv[i], "--until") == 0 && i + 1 < argc) until = argv[++i], known += 2;
-    if (strcmp(argv[i], "--side") != 0 || i + 3 >= argc) continue;
-    self.side = atoi(argv[i + 1]);
-    address = argv[i + 2];
-    port = argv[i + 3];
-    i += 3;
-    known += 4;
+    int words = take_side(argc, argv, i);
+    known += words;
+    if (words > 0) i += words - 1;
   }
   version = argc >= 3 ? atoi(argv[2]) : 0;
   if (argc != known || version < kFirstVersion || version > kLastVersion) {
@@ -229,10 +196,5 @@ int main(int argc, char** argv) {
             argv[0]);
     return kUsage;
   }
-  signal(SIGPIPE, SIG_IGN);
-  if (address == NULL) return both(argv[1]);
-  self.line = line_to_host(address, port);
-  if (self.line < 0) return kBroken;
-  drive(argv[1]);
-  return kOk;
+  return run_sides(drive, argv[1]);
 }

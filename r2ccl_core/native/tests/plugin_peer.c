@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -20,6 +21,7 @@ enum { kScenarioSeconds = 240 };
 
 struct peer self;
 static const char* current = "";
+static const char *address, *port; /* of --side */
 
 /* Only what a signal handler may call. */
 static void on_alarm(int signal_number) {
@@ -57,7 +59,16 @@ void succeed(int result, const char* call) {
   if (result != 0) fail(kBroken, "%s gave result %d", call, result);
 }
 
-int line_to_host(const char* address, const char* port) {
+int take_side(int argc, char** argv, int at) {
+  if (strcmp(argv[at], "--side") != 0 || at + 3 >= argc) return 0;
+  self.side = atoi(argv[at + 1]);
+  address = argv[at + 2];
+  port = argv[at + 3];
+  return 4;
+}
+
+/* To the side on another host, where side 0 listens; -1: there is none. */
+static int line_to_host(void) {
   struct sockaddr_in there = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(port))};
   int one = 1, fd = socket(AF_INET, SOCK_STREAM, 0);
   inet_pton(AF_INET, address, &there.sin_addr);
@@ -72,6 +83,47 @@ int line_to_host(const char* address, const char* port) {
     fd = socket(AF_INET, SOCK_STREAM, 0);
   }
   return fd;
+}
+
+static pid_t start(int side, int lines[2], void (*drive)(const char*), const char* path) {
+  pid_t pid = fork();
+  if (pid != 0) return pid;
+  self.side = side;
+  self.line = lines[side];
+  close(lines[1 - side]);
+  drive(path);
+  exit(kOk); /* through the exit handlers, with the plugin's threads alive */
+}
+
+static int verdict(int status) {
+  if (WIFEXITED(status)) return WEXITSTATUS(status);
+  fprintf(stderr, "a process was ended by signal %d\n", WTERMSIG(status));
+  return kCrash;
+}
+
+static int both(void (*drive)(const char*), const char* path) {
+  int lines[2], code = kOk;
+  if (socketpair(AF_UNIX, SOCK_STREAM, 0, lines) != 0) return kCrash;
+  pid_t sides[2] = {start(0, lines, drive, path), start(1, lines, drive, path)};
+  close(lines[0]);
+  close(lines[1]);
+  int status = 0;
+  pid_t first = wait(&status);
+  code = verdict(status);
+  /* The first to fail knows why; the other may only have seen it go, unless both ended at the same time. */
+  if (code != kOk) kill(first == sides[0] ? sides[1] : sides[0], SIGKILL);
+  wait(&status);
+  if (code == kOk) return verdict(status);
+  return WIFEXITED(status) && WEXITSTATUS(status) == kWrongData ? kWrongData : code;
+}
+
+int run_sides(void (*drive)(const char*), const char* path) {
+  signal(SIGPIPE, SIG_IGN);
+  if (address == NULL) return both(drive, path);
+  self.line = line_to_host();
+  if (self.line < 0) return kBroken;
+  drive(path);
+  return kOk;
 }
 
 void tell(const void* data, size_t size) {

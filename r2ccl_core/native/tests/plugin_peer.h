@@ -40,8 +40,12 @@ void fail(int code, const char* format, ...);
 void expect(int condition, const char* what);
 void succeed(int result, const char* call);
 
-/* The line to the side on another host, where side 0 listens at that address of its own; -1: there is none. */
-int line_to_host(const char* address, const char* port);
+/* How many words argv[at] begins of `--side 0|1 ADDRESS PORT`: the other side is on another host, and side 0 listens for
+ * it at that address of its own. 0: it is another option. */
+int take_side(int argc, char** argv, int at);
+/* Runs `drive` for both sides, each in a process of its own, or for that of --side alone; the exit code. */
+int run_sides(void (*drive)(const char* path), const char* path);
+
 void tell(const void* data, size_t size);
 void hear(void* data, size_t size);
 void barrier(void);

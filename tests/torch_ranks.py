@@ -4,11 +4,26 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
+
+import pytest
 
 from r2ccl_core.control.rendezvous import free_root
 
 SIZE = 3
+NEEDS_TORCH = pytest.mark.skipif(
+    find_spec("torch") is None, reason='PyTorch is not installed (pip install "r2ccl[torch]")'
+)
+
+
+def needs_entry_point(group: str) -> pytest.MarkDecorator:
+    """Skips where this checkout was installed before it had the entry point "r2ccl" in the group."""
+    return pytest.mark.skipif(
+        not any(found.name == "r2ccl" for found in entry_points(group=group)),
+        reason=f"this checkout was installed before it had the entry point in {group} (pip install -e .)",
+    )
 
 
 def run(program: Path, *checks: str, env: Mapping[str, str] | None = None) -> None:

@@ -5,17 +5,16 @@ import os
 import socket
 import subprocess
 import sys
-from importlib.util import find_spec
 from typing import Any
 
 import pytest
+from torch_ranks import NEEDS_TORCH
 
 from harness.backends.registry import BACKENDS
 from harness.workloads.collective import CollectiveWorkload
 from r2ccl_core.model.collective import COLLECTIVES
 
 WORKLOAD = CollectiveWorkload(sizes=(1 << 20,))  # type: ignore[call-arg]
-needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed (pip install torch)")
 
 
 def gloo(ranks: int, collective: str, *flags: str) -> list[tuple[int, list[dict[str, Any]]]]:
@@ -48,7 +47,7 @@ def gloo(ranks: int, collective: str, *flags: str) -> list[tuple[int, list[dict[
             process.communicate()
 
 
-@needs_torch
+@NEEDS_TORCH
 @pytest.mark.slow
 @pytest.mark.parametrize("collective", COLLECTIVES)
 def test_every_collective_is_exact_over_gloo(collective: str) -> None:

@@ -4,12 +4,11 @@ import json
 import os
 import subprocess
 import sys
-from importlib.metadata import entry_points
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+from torch_ranks import NEEDS_TORCH, needs_entry_point
 
 from harness.errors import InvalidExperimentError
 from harness.experiment.file import load
@@ -18,10 +17,9 @@ from r2ccl_core.control.rendezvous import free_root
 TRAINING = Path(__file__).parents[2] / "experiments" / "training.toml"
 LETTERS = bytes(range(256)) * 8
 RANKS = 3
-needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason='PyTorch is not installed ("r2ccl[torch]")')
 
 
-@needs_torch
+@NEEDS_TORCH
 def test_a_file_is_read_at_places_that_are_the_same_everywhere(tmp_path: Path) -> None:
     from harness.backends.text import source
 
@@ -34,7 +32,7 @@ def test_a_file_is_read_at_places_that_are_the_same_everywhere(tmp_path: Path) -
     assert bool((again == given).all()) and not bool((other == given).all())
 
 
-@needs_torch
+@NEEDS_TORCH
 def test_what_is_wrong_with_a_file_is_one_line(tmp_path: Path) -> None:
     from harness.backends.text import source
 
@@ -66,12 +64,9 @@ def _own(err: str) -> list[str]:
     return [line for line in err.splitlines() if "Warning" not in line and not line.startswith("[W")]
 
 
-@needs_torch
+@NEEDS_TORCH
 @pytest.mark.slow
-@pytest.mark.skipif(
-    not any(found.name == "r2ccl" for found in entry_points(group="torch.backends")),
-    reason="this checkout was installed before it had the entry point (pip install -e .)",
-)
+@needs_entry_point("torch.backends")
 def test_a_rank_that_dies_in_data_loading_ends_the_job_with_one_line(tmp_path: Path) -> None:
     texts = [tmp_path / f"text{rank}" for rank in range(RANKS)]
     for path in texts:
@@ -100,7 +95,7 @@ def test_a_rank_that_dies_in_data_loading_ends_the_job_with_one_line(tmp_path: P
     assert all("rank 1" in event["message"] for event in (last[0], last[2])), last
 
 
-@needs_torch
+@NEEDS_TORCH
 @pytest.mark.slow
 def test_a_rank_that_gets_no_memory_says_so_in_one_line() -> None:
     argv = [sys.executable, "-m", "harness.backends.training_rank", "--library", "gloo", "--layers", "1"]

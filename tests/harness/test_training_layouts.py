@@ -3,11 +3,12 @@
 import os
 import subprocess
 import sys
-from importlib.metadata import entry_points, version
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from torch_ranks import NEEDS_TORCH, needs_entry_point
 
 from harness.errors import InvalidExperimentError
 from harness.experiment.file import load
@@ -72,11 +73,8 @@ def test_what_a_host_sends_is_counted_by_layout() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(find_spec("torch") is None, reason='PyTorch is not installed (pip install "r2ccl[torch]")')
-@pytest.mark.skipif(
-    not any(found.name == "r2ccl" for found in entry_points(group="torch.backends")),
-    reason="this checkout was installed before it had the entry point (pip install -e .)",
-)
+@NEEDS_TORCH
+@needs_entry_point("torch.backends")
 def test_every_layout_learns_what_one_process_learns() -> None:
     host, _, port = free_root().partition(":")
     rendezvous = {"WORLD_SIZE": str(RANKS), "MASTER_ADDR": host, "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}

@@ -1,22 +1,14 @@
 """init_process_group("r2ccl") in three processes: everything that DDP, FSDP2, pipelines and experts call."""
 
-from importlib.metadata import entry_points, version
-from importlib.util import find_spec
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from torch_ranks import run
+from torch_ranks import NEEDS_TORCH, needs_entry_point, run
 
 PROGRAM = Path(__file__).with_name("rank_program.py")
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(find_spec("torch") is None, reason='PyTorch is not installed (pip install "r2ccl[torch]")'),
-    pytest.mark.skipif(
-        not any(found.name == "r2ccl" for found in entry_points(group="torch.backends")),
-        reason="this checkout was installed before it had the entry point (pip install -e .)",
-    ),
-]
+pytestmark = [pytest.mark.slow, NEEDS_TORCH, needs_entry_point("torch.backends")]
 
 
 def test_everything_that_training_calls() -> None:

@@ -4,26 +4,18 @@ import os
 import subprocess
 import sys
 from functools import cache
-from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from torch_ranks import run
+from torch_ranks import NEEDS_TORCH, needs_entry_point, run
 
 PROGRAM = Path(__file__).with_name("torchcomms_rank.py")
 CHECKS = (
     "reductions", "movements", "swaps", "in_any_order", "messages", "parts", "refusals", "same_name_again", "too_late",
 )  # fmt: skip
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(find_spec("torch") is None, reason='PyTorch is not installed (pip install "r2ccl[torch]")'),
-    pytest.mark.skipif(
-        not any(found.name == "r2ccl" for found in entry_points(group="torchcomms.backends")),
-        reason="this checkout was installed before it had the entry point (pip install -e .)",
-    ),
-]
+pytestmark = [pytest.mark.slow, NEEDS_TORCH, needs_entry_point("torchcomms.backends")]
 
 
 @cache

@@ -40,8 +40,8 @@ void fail(int code, const char* format, ...);
 void expect(int condition, const char* what);
 void succeed(int result, const char* call);
 
-/* How many words argv[at] begins of `--side 0|1 ADDRESS PORT`: the other side is on another host, and side 0 listens for
- * it at that address of its own. 0: it is another option. */
+/* How many words argv[at] begins of `--side 0|1 ADDRESS PORT`: the other side is on another host, and side 0 listens
+ * for it at that address of its own. 0: it is another option. */
 int take_side(int argc, char** argv, int at);
 /* Runs `drive` for both sides, each in a process of its own, or for that of --side alone; the exit code. */
 int run_sides(void (*drive)(const char* path), const char* path);

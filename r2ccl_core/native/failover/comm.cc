@@ -151,6 +151,7 @@ void Comm::MarkUp(Path& path, bool hold) {
     TellUp(path);
   }
   path.was_up = true;
+  path.obstacle.clear();
   path.is_absent = false;
   environment_->locator->TakeReturn(path.nic, path.remote);
 }
@@ -325,6 +326,7 @@ void Comm::OnConnected(int) {}
 void Comm::OnNotConnected(int index, const std::string& reason, bool refused) {
   Path& path = paths_[static_cast<size_t>(index)];
   path.outlook = refused ? Outlook::kRefused : Outlook::kSilent;
+  if (refused) path.obstacle.clear();
   Retire(path, reason, false);
 }
 

@@ -206,7 +206,7 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
     int64_t deadline_ns = 0;  // of connecting and greeting
     int64_t dial_ns = 0;      // not dialled before
     int64_t backoff_ns = 0;
-    std::string obstacle;       // why this host itself could not even begin the last dial; empty if it could
+    std::string obstacle;       // why this host itself could not dial; empty once the peer's host answered
     int64_t round_trip_ns = 0;  // 0 while it was never up
     int64_t usual_ns = 0;       // within which answers come at present
     int64_t no_room_ns = 0;     // for how long the peer's program left no room, while its kernel had all that was sent

@@ -140,7 +140,8 @@ void SendComm::Dial(Path& path, int64_t now_ns) {
       wire_->Dial(shared_from_this(), path.index, nic(path), &counters(path), path.remote, handle_.port, &path.stream);
   if (!IsDetour(path)) {  // that there is no way from rail to rail is no obstacle
     if (!status.ok() && path.obstacle != status.message()) Log("cannot_dial", path, status.message());
-    path.obstacle = status.message();
+    // One that begins may end for the same reason, as where RDMA alone is broken.
+    if (!status.ok()) path.obstacle = status.message();
   }
   if (!status.ok()) {
     path.outlook = Outlook::kSilent;

@@ -144,6 +144,9 @@ TEST(Verbs, AloneAPeerWithTcpOnlyEndsTheConnectionWithTheReason) {
   ASSERT_TRUE(pair.sender->Connect(pair.listener->handle(), &pair.send).ok());
   ASSERT_TRUE(Until([&] { return !pair.send->failure().ok(); }));
   EXPECT_EQ(pair.send->failure().code(), Code::kPeerLost);
+  std::string told = pair.send->failure().message();
+  EXPECT_NE(told.find("this host said: R2CC_TRANSPORT=verbs"), std::string::npos) << told;
+  EXPECT_NE(told.find("the peer takes no RDMA on this rail"), std::string::npos) << told;
   EXPECT_TRUE(AnyEvent(*pair.sender, "rdma_off", "the peer takes no RDMA on this rail"));
   EXPECT_EQ(pair.sender->environment().counters[0].sent_bytes, 0u);
 }

@@ -1,7 +1,7 @@
 """NIXL over R2CCL and over its own UCX backend, in the same namespaces: throughput, and what a failure costs.
 
     R2CCL_NIXL_PYTHON=VENV/bin/python python tests/native/nixl_compare.py throughput [--rounds 7] [--rails free]
-    R2CCL_NIXL_PYTHON=VENV/bin/python python tests/native/nixl_compare.py failures [--mib 128]
+    R2CCL_NIXL_PYTHON=VENV/bin/python python tests/native/nixl_compare.py failures [--mib 128] [--hosts 3]
 
 Two and three hosts of two rails each; transfers are of blocks (a KV cache's are so), each byte compared with what was
 sent. The backends take turns, so a ratio is one of neighbours; its interval is Student's of 95 %. Needs the right to
@@ -56,39 +56,59 @@ def unshape(network: Rails) -> None:
             sh("tc", "-n", network.place(host), "qdisc", "del", "dev", f"eth{nic}", "root")
 
 
-def flap(network: Rails) -> None:
+def flap(network: Rails, host: int) -> None:
     for _ in range(5):
-        network.port(0, 1, "down")
+        network.port(host, 1, "down")
         time.sleep(0.1)
-        network.port(0, 1, "up")
+        network.port(host, 1, "up")
         time.sleep(0.1)
 
 
-FAULTS: dict[str, Callable[[Rails], None]] = {
-    "link of a NIC down at 30 %": lambda network: network.port(0, 1, "down"),
-    "black hole on a cable at 30 %": lambda network: network.drop(0, 1),
+FAULTS: dict[str, Callable[[Rails, int], None]] = {
+    "link of a NIC down at 30 %": lambda network, host: network.port(host, 1, "down"),
+    "black hole on a cable at 30 %": lambda network, host: network.drop(host, 1),
     "flap, 5 times 0.1 s, from 30 % on": flap,
 }
 
 
+def struck(network: Rails) -> int:
+    """The host that loses a rail: of two the initiator, of three the target, which concerns both that write to it."""
+    return 0 if network.hosts == 2 else 1
+
+
 def heal(network: Rails) -> None:
-    network.port(0, 1, "up")
+    network.port(struck(network), 1, "up")
     with suppress(RuntimeError):  # there was no rule
-        network.heal(0, 1)
+        network.heal(struck(network), 1)
 
 
-def write(
-    initiator: Agent, target: Agent, seed: int, fault: Callable[[], None] | None = None
-) -> tuple[str, float, int]:
-    initiator.call("fill", seed=seed)
+def initiators(group: list[Agent]) -> list[Agent]:
+    """All but the second, which is the target."""
+    return [group[0], *group[2:]]
+
+
+def introduce(group: list[Agent]) -> str:
+    """Every initiator and the target; the error of the first that failed, or nothing."""
+    told = [acquaint(agent, group[1]) for agent in initiators(group)]
+    return next((str(one["error"]).split(":")[0] for one in told if "error" in one), "")
+
+
+def write(group: list[Agent], seed: int, fault: Callable[[], None] | None = None) -> tuple[str, float, int]:
+    """All initiators write the same bytes to the target at once: the worst state, the longest time, wrong bytes."""
+    sources, target = initiators(group), group[1]
+    for source in sources:
+        source.call("fill", seed=seed)
     target.call("fill", seed=seed + 1)
-    initiator.begin("1", target.about, _BLOCK, _GIVE_UP_S)
+    for source in sources:
+        source.begin("1", target.about, _BLOCK, _GIVE_UP_S)
     thread = threading.Thread(target=fault or (lambda: None))
     thread.start()
-    ended = initiator.answer()
+    ended = [source.answer() for source in sources]
     thread.join()
-    wrong = target.call("wrong", seed=seed)["wrong"] if ended.get("state") == "DONE" else -1
-    return ended.get("state", ended.get("error", "?").split(":")[0]), ended.get("seconds", 0.0), wrong
+    states = [end.get("state", end.get("error", "?").split(":")[0]) for end in ended]
+    state = next((state for state in states if state != "DONE"), "DONE")
+    wrong = target.call("wrong", seed=seed)["wrong"] if state == "DONE" else -1
+    return state, max(end.get("seconds", 0.0) for end in ended), wrong
 
 
 @dataclass(frozen=True)
@@ -137,7 +157,7 @@ def sample(group: list[Agent], case: Case, turn: int) -> Sample:
 
     Reads of two hosts would say nothing that one does not; three hosts write.
     """
-    target, sources = group[1], [group[host] for host in [0, *range(2, case.hosts)]]
+    target, sources = group[1], initiators(group)
     writes = case.op == "WRITE"
     for agent in [target, *sources]:
         agent.call("fill", seed=turn if (agent is target) != writes else 1000 + turn)
@@ -164,10 +184,8 @@ def throughput(network: Rails, folder: Path, case: Case, rounds: int) -> dict[st
     with agents(network, folder, "R2CCL", size) as ours, agents(network, folder, "UCX", size) as theirs:
         groups = {"R2CCL": ours, "UCX": theirs}
         for group in groups.values():
-            for host in [0, *range(2, case.hosts)]:
-                told = acquaint(group[host], group[1])
-                if told != {"peer": "1"}:
-                    raise RuntimeError(f"{case.name()}: {told}")
+            if error := introduce(group):
+                raise RuntimeError(f"{case.name()}: {error}")
         for turn in range(rounds + 1):
             for name in list(groups)[:: 1 if turn % 2 else -1]:
                 got = sample(groups[name], case, turn)
@@ -185,26 +203,25 @@ def failures(network: Rails, folder: Path, size: int) -> None:
     for backend, label, more in (("R2CCL", "R2CCL", {}), ("UCX", "UCX", {}), ("UCX", "UCX, keep-alive 1 s", TUNED)):
         healthy = 0.0
         for number, (case, strike) in enumerate([("healthy", None), *FAULTS.items()]):
-            with agents(network, folder, backend, size, **more) as (initiator, target):
-                acquaint(initiator, target)
-                write(initiator, target, 50)
+            with agents(network, folder, backend, size, **more) as group:
+                introduce(group)
+                write(group, 50)
 
-                def hit(strike: Callable[[Rails], None] | None = strike, after_s: float = 0.3 * healthy) -> None:
+                def hit(strike: Callable[[Rails, int], None] | None = strike, after_s: float = 0.3 * healthy) -> None:
                     if strike is not None:
                         time.sleep(after_s)
-                        strike(network)
+                        strike(network, struck(network))
 
-                state, seconds, wrong = write(initiator, target, number, hit)
+                state, seconds, wrong = write(group, number, hit)
             heal(network)
             healthy = healthy or seconds
             print(Row(label, case, state, seconds, None if wrong < 0 else wrong).line(healthy), flush=True)
-        network.port(0, 1, "down")
-        with agents(network, folder, backend, size, **more) as (initiator, target):
-            loaded = acquaint(initiator, target)
-            if "error" in loaded:
-                state, seconds, wrong = f"not loaded: {loaded['error'].split(':')[0]}", 0.0, -1
+        network.port(struck(network), 1, "down")
+        with agents(network, folder, backend, size, **more) as group:
+            if error := introduce(group):
+                state, seconds, wrong = f"not loaded: {error}", 0.0, -1
             else:
-                state, seconds, wrong = write(initiator, target, 60)
+                state, seconds, wrong = write(group, 60)
         heal(network)
         row = Row(label, "link down when connecting", state, seconds, None if wrong < 0 else wrong)
         print(row.line(healthy), flush=True)
@@ -227,9 +244,9 @@ def compare_throughput(folder: Path, rounds: int, chosen: list[str], largest: in
                     sys.stdout.flush()
 
 
-def compare_failures(folder: Path, size: int) -> None:
+def compare_failures(folder: Path, size: int, hosts: int) -> None:
     print("| case | backend | state | time | lost | wrong bytes |\n|---|---|---|---|---|---|")
-    with rails(2, 2, _SHAPED) as network:
+    with rails(hosts, 2, _SHAPED) as network:
         failures(network, folder, size)
 
 
@@ -238,6 +255,7 @@ def main() -> None:
     parser.add_argument("what", choices=("throughput", "failures"))
     parser.add_argument("--rounds", type=int, default=7, help="of throughput, after one that is not counted")
     parser.add_argument("--rails", choices=("1gbit", "free"), help="of throughput; default: both")
+    parser.add_argument("--hosts", type=int, choices=(2, 3), default=2, help="of failures; two of three write at once")
     parser.add_argument("--mib", type=int, default=128, help="a transfer of failures, the largest of throughput (128)")
     options = parser.parse_args()
     if options.rounds < 1 or options.mib < 1:
@@ -249,7 +267,7 @@ def main() -> None:
             chosen = [options.rails] if options.rails else [_SHAPED, "free"]
             compare_throughput(Path(folder), options.rounds, chosen, options.mib << 20)
         else:
-            compare_failures(Path(folder), options.mib << 20)
+            compare_failures(Path(folder), options.mib << 20, options.hosts)
 
 
 if __name__ == "__main__":

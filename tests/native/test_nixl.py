@@ -1,4 +1,4 @@
-"""libplugin_R2CCL.so: by itself, and where NIXL's wheel is, in two hosts of two rails under failures.
+"""libplugin_R2CCL.so: by itself, and where NIXL's wheel is, in two and three hosts of two rails under failures.
 
 The wheel takes 340 MB, so it is no dependency of the tests. With it:
 
@@ -106,6 +106,29 @@ class TestWithTheWheel:
                 heal()
             sink.call("spoil")
             assert sink.call("wrong", seed=number)["wrong"] == 1  # the comparison sees a byte
+
+    @pytest.mark.parametrize("black_hole", [False, True])
+    def test_two_agents_write_to_a_third_that_loses_a_rail(self, tmp_path: Path, black_hole: bool) -> None:
+        with rails(3, 2) as network, agents(network, tmp_path, "R2CCL", SIZE) as (one, target, other):
+            for seed, writer in enumerate((one, other)):
+                assert acquaint(writer, target) == {"peer": "1"}
+                writer.call("fill", seed=7)
+                target.call("fill", seed=seed)
+            for writer in (one, other):
+                writer.begin("1", target.about, BLOCK, 60)
+            if black_hole:
+                network.drop(1, 1)
+            else:
+                network.port(1, 1, "down")
+            for writer in (one, other):
+                assert writer.answer()["state"] == "DONE", writer.words()
+            assert target.call("wrong", seed=7)["wrong"] == 0
+            said: dict[str, list[str]] = {}
+            while len(said) < 2:
+                found = target.call("notifications", timeout_s=10)
+                assert found, f"only {said} told the target"
+                said |= found
+            assert said == {"0": ["all is there"], "2": ["all is there"]}
 
     def test_a_rail_that_is_down_when_agents_connect_does_not_matter(self, network: Rails, tmp_path: Path) -> None:
         network.port(1, 1, "down")

@@ -74,6 +74,7 @@ def test_a_machine_has_a_port_of_its_own_for_every_nic_and_a_tap_behind_it(unpac
     assert "tap,id=net-eth1,ifname=h1r1,script=no,downscript=no" in argv
     assert "512M" in argv
     assert argv[argv.index("-append") + 1].endswith("r2ccl.host=/c/host1.sh")
+    assert argv[argv.index("-smp") + 1] == "1,maxcpus=2", "with one, memory barriers are not translated"
 
 
 def test_a_disk_and_a_release_of_debian_come_beside_what_every_guest_has(unpacked: Kernel) -> None:

@@ -21,12 +21,19 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(sys.modules["workers"], "workers")
 
 
+ON_REQUEST = {
+    "vms": "boots virtual machines; ask for it: pytest -m vms",
+    "long": "proves more of the same for minutes; ask for it: pytest -m long",
+}
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skips tests that boot virtual machines unless they are requested, and says how to request them."""
-    if "vms" not in (config.option.markexpr or ""):
-        for item in items:
-            if item.get_closest_marker("vms"):
-                item.add_marker(pytest.mark.skip("boots virtual machines; ask for it: pytest -m vms"))
+    """Skips what runs only on request, and says how to request it."""
+    for mark, why in ON_REQUEST.items():
+        if mark not in (config.option.markexpr or ""):
+            for item in items:
+                if item.get_closest_marker(mark):
+                    item.add_marker(pytest.mark.skip(why))
 
 
 # A shell's background job ignores SIGINT, and so would every program that the tests start and interrupt.

@@ -326,7 +326,6 @@ void Comm::OnConnected(int) {}
 void Comm::OnNotConnected(int index, const std::string& reason, bool refused) {
   Path& path = paths_[static_cast<size_t>(index)];
   path.outlook = refused ? Outlook::kRefused : Outlook::kSilent;
-  if (refused) path.obstacle.clear();
   Retire(path, reason, false);
 }
 

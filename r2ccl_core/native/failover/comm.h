@@ -126,7 +126,7 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
   Mutex& stream_mutex() final { return mutex_; }
   bool OnWake() final REQUIRES(mutex_);
   void OnConnected(int path) override;
-  void OnNotConnected(int path, const std::string& reason, bool refused) final REQUIRES(mutex_);
+  void OnNotConnected(int path, const std::string& reason, bool refused) override REQUIRES(mutex_);
   void OnHeard(int path) final REQUIRES(mutex_);
   Status OnFrameBegins(int path, const Frame& frame, char** body) final REQUIRES(mutex_);
   Status OnFrameEnds(int path, const std::vector<uint8_t>& control) final REQUIRES(mutex_);
@@ -206,7 +206,7 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
     int64_t deadline_ns = 0;  // of connecting and greeting
     int64_t dial_ns = 0;      // not dialled before
     int64_t backoff_ns = 0;
-    std::string obstacle;       // why this host itself could not dial; empty once the peer's host answered
+    std::string obstacle;       // why no dial from NIC to partner came through; empty once the peer's host answered
     int64_t round_trip_ns = 0;  // 0 while it was never up
     int64_t usual_ns = 0;       // within which answers come at present
     int64_t no_room_ns = 0;     // for how long the peer's program left no room, while its kernel had all that was sent

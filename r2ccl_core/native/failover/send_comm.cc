@@ -159,6 +159,16 @@ void SendComm::OnConnected(int index) {
   path.owes_word = IsOnProbation(path);
 }
 
+void SendComm::OnNotConnected(int index, const std::string& reason, bool refused) {
+  Path& path = paths_[static_cast<size_t>(index)];
+  if (refused) {
+    path.obstacle.clear();
+  } else if (path.obstacle.empty() && !IsDetour(path)) {
+    path.obstacle = reason;
+  }
+  Comm::OnNotConnected(index, reason, refused);
+}
+
 Status SendComm::Isend(const void* data, uint64_t size, Request** request, bool marked, uint32_t tag,
                        NicShares shares) {
   uint64_t before = pending_bytes_.fetch_add(size, std::memory_order_relaxed);
@@ -860,8 +870,13 @@ void SendComm::OnTick(int64_t now_ns) {
   for (Path& path : paths_) {
     bool opening = path.state == PathState::kConnecting || path.state == PathState::kGreeting;
     if (opening && now_ns > path.deadline_ns) {
-      path.outlook = Outlook::kSilent;
-      Retire(path, "no answer to the connection request", false);
+      std::string obstacle = path.stream->obstacle();
+      if (!obstacle.empty()) {
+        OnNotConnected(path.index, obstacle, false);
+      } else {
+        path.outlook = Outlook::kSilent;
+        Retire(path, "no answer to the connection request", false);
+      }
     }
     if (!failure_.ok()) return;
     if (path.state == PathState::kDown && !path.link_down && now_ns >= path.dial_ns) Dial(path, now_ns);

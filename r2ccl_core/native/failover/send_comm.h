@@ -105,6 +105,7 @@ class SendComm final : public Comm {
   };
 
   void OnConnected(int path) override REQUIRES(mutex_);
+  void OnNotConnected(int path, const std::string& reason, bool refused) override REQUIRES(mutex_);
   Status OnHeader(Path& path) override;
   Status OnBody(Path& path, const std::vector<uint8_t>& control) override REQUIRES(mutex_);
   void AfterRead(Path& path) override REQUIRES(mutex_);

@@ -77,6 +77,8 @@ class Stream {
   virtual void Start() = 0;
   // What else it could be, which the answer to a greeting tells the other end's stream; 0: nothing (kTakesRdma).
   virtual uint64_t abilities() const { return 0; }
+  // Of one that opens: what it waits for, if this end knows more than that nobody answers.
+  virtual std::string obstacle() const { return ""; }
 
   // Queues whole control frames (copied), which leave between DATA frames as soon as there is room.
   virtual void Say(const std::string& frames) = 0;

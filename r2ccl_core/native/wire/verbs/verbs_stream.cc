@@ -351,17 +351,19 @@ bool VerbsStream::Touches(const char* data, size_t bytes) const {
   return !gone_ && (within(reader_.place()) || (sending_ && within(out_body_)));
 }
 
+std::string VerbsStream::obstacle() const {
+  if (!is_strict() || (stage_ != Stage::kOffered && stage_ != Stage::kTesting)) return "";
+  return "RDMA: test messages have not come back in time; does the rail pass UDP port 4791, with packets of the port's "
+         "MTU?";
+}
+
 void VerbsStream::Cut() {
   auto self = shared_from_this();
   if (gone_) return;
   gone_ = true;
   reader_.Stop();
-  bool no_word = is_strict() && (stage_ == Stage::kOffered || stage_ == Stage::kTesting);
-  if (no_word) {
-    shared_->ways.Fail(key(), Now(),
-                       "test messages over RDMA have not come back in time; does the rail pass UDP "
-                       "port 4791, with packets of the port's MTU?");
-  }
+  std::string no_word = obstacle();
+  if (!no_word.empty() && shared_->ways.Fail(key(), Now(), no_word)) Log("rdma_off", no_word);
   end_ = 0;
   tcp_->Cut();
   DropPipe();

@@ -75,6 +75,7 @@ class VerbsStream final : public Stream,
 
   // Of Stream.
   void Start() override;
+  std::string obstacle() const override;
   uint64_t abilities() const override { return kTakesRdma | (shared_->write_bytes > 0 ? kTakesWrites : 0); }
   void Say(const std::string& frames) override;
   size_t unsaid_bytes() const override { return by_rdma_ ? control_.size() : tcp_->unsaid_bytes(); }

@@ -50,7 +50,8 @@ class Difference(NamedTuple):
 
 def known(values: Iterable[float | None]) -> Floats:
     """The values that are present, as an array."""
-    array = np.array([np.nan if v is None else v for v in values], dtype=np.float64)
+    numbers = values if isinstance(values, np.ndarray) else [np.nan if v is None else v for v in values]
+    array = np.asarray(numbers, dtype=np.float64)
     return array[np.isfinite(array)]
 
 

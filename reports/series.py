@@ -219,8 +219,8 @@ def thinned(samples: "pd.DataFrame", apart_ns: int) -> "pd.DataFrame":
     import numpy as np
 
     all_ns, kept = samples["t_ns"].to_numpy(), np.zeros(len(samples), dtype=bool)
-    for places in samples.groupby(["host", "nic"], observed=True).indices.values():
-        places = places[np.argsort(all_ns[places], kind="stable")]
+    for found in samples.groupby(["host", "nic"], observed=True).indices.values():
+        places = np.asarray(found)[np.argsort(all_ns[np.asarray(found)], kind="stable")]
         times = all_ns[places]
         if (np.diff(times) >= apart_ns).all():
             kept[places] = True

@@ -113,6 +113,8 @@ def test_a_run_of_something_else_is_refused(tmp_path: Path, name: str, change: d
     ("words", "told"),
     [
         (("cloudlab-7",), "did you mean 'cloudlab-07'?"),
+        (("CLOUDLAB-01",), "did you mean 'cloudlab-01'?"),
+        (("cloudlab-01", "--run", "{file}"), "file: is a file; give the folder of a run"),
         (
             ("cloudlab-08", "--run", "x"),
             "no run can answer for it: the sweep has no workload that captures CUDA graphs",

@@ -23,7 +23,7 @@ from reports.metrics import METRICS
 from reports.metrics.metric import Metric
 from reports.targets import Target
 from reports.trial import SIMULATED
-from reports.wording import at_size, number, plural
+from reports.wording import at_size, exactly, number, plural
 
 
 @dataclass(frozen=True)
@@ -164,6 +164,6 @@ def _what(bound: Mapping[str, Any]) -> str:
 
 
 def _wanted(low: float | None, high: float | None) -> str:
-    parts = [f"at least {number(low)}"] if low is not None else []
-    parts += [f"at most {number(high)}"] if high is not None else []
+    parts = [f"at least {exactly(low)}"] if low is not None else []
+    parts += [f"at most {exactly(high)}"] if high is not None else []
     return " and ".join(parts)

@@ -62,27 +62,25 @@ class Finding:
 def compare(base: pd.DataFrame, new: pd.DataFrame, rules: Rules, *, paired: bool = False) -> list[Finding]:
     """Applies every rule to every cell (case, size, system) of either frame (`reports.measures.trial_frame` of one
     run)."""
-    cells = dict.fromkeys([*_cells(base), *_cells(new)])
-    return [
-        finding
-        for cell in cells
-        for rule in rules.rules
-        if rule.applies(cell[2], cell[1], *_about(base, new, cell))
-        for finding in _finding(rule, cell, _of(base, cell), _of(new, cell), paired)
-    ]
+    ours, theirs = _cells(new), _cells(base)
+    findings: list[Finding] = []
+    for cell in dict.fromkeys([*theirs, *ours]):
+        sides = theirs.get(cell, base.head(0)), ours.get(cell, new.head(0))
+        about = _about(*sides)
+        for rule in rules.rules:
+            if rule.applies(cell[2], cell[1], *about):
+                findings += _finding(rule, cell, *sides, paired)
+    return findings
 
 
-def _cells(frame: pd.DataFrame) -> list[tuple[str, int, str]]:
-    return [(str(c), int(s), str(n)) for c, s, n in frame[list(CELL)].drop_duplicates().itertuples(index=False)]
+def _cells(frame: pd.DataFrame) -> dict[tuple[str, int, str], pd.DataFrame]:
+    """The trials of every cell, in the order of the frame."""
+    groups = frame.groupby(list(CELL), sort=False)
+    return {(str(case), int(str(size)), str(system)): part for (case, size, system), part in groups}
 
 
-def _of(frame: pd.DataFrame, cell: tuple[str, int, str]) -> pd.DataFrame:
-    case, size, system = cell
-    return frame[(frame["case"] == case) & (frame["size_bytes"] == size) & (frame["system"] == system)]
-
-
-def _about(base: pd.DataFrame, new: pd.DataFrame, cell: tuple[str, int, str]) -> tuple[str, str]:
-    row = pd.concat([_of(side, cell)[["collective", "scenario"]].head(1) for side in (base, new)]).iloc[0]
+def _about(base: pd.DataFrame, new: pd.DataFrame) -> tuple[str, str]:
+    row = (new if base.empty else base).iloc[0]
     return str(row["collective"]), str(row["scenario"])
 
 
@@ -105,9 +103,8 @@ def _finding(
 def _values(part: pd.DataFrame, metric: str) -> dict[Hashable, float]:
     """The measure by repeat (healthy trials have several, distinguished by their scenario); unknown values are left
     out."""
-    known = part[part[metric].notna()]
-    keys = zip(known["scenario"], known["repeat"], strict=True)
-    return {key: float(value) for key, value in zip(keys, known[metric], strict=True)}
+    rows = zip(part["scenario"], part["repeat"], part[metric], strict=True)
+    return {(scenario, repeat): float(value) for scenario, repeat, value in rows if value == value}
 
 
 def _judged(

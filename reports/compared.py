@@ -50,8 +50,9 @@ def _change(finding: Finding) -> tuple[str, str]:
 
 
 def _signed(value: float, relative: bool) -> str:
-    amount = 100 * (value - 1) if relative else value
-    return f"{amount:+.1f}{' %' if relative else ''}".replace("-", "\N{MINUS SIGN}")
+    if not relative:
+        return f"{'+' if value >= 0 else ''}{number(value)}"
+    return f"{100 * (value - 1):+.1f} %".replace("-", "\N{MINUS SIGN}")
 
 
 def _tolerated(finding: Finding) -> str:

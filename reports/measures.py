@@ -5,7 +5,7 @@ status but no metrics, since nothing can be concluded from it.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import pandas as pd
@@ -15,6 +15,7 @@ from reports.load import LoadedRun, counters, watched
 from reports.metrics import METRICS, serving
 from reports.metrics.correctness import checked
 from reports.metrics.view import NO_TABLE, View
+from reports.series import APART_NS, thinned
 from reports.setting import env_of, setting_of, systems_of
 from reports.trial import Trial
 
@@ -50,8 +51,14 @@ def views(run: LoadedRun) -> Iterable[View]:
     systems = systems_of(run.run)
     for trial in run.final_trials:
         setting, system = setting_of(run.run, trial.settings), systems.get(trial.system, {})
-        fine = _table(partial(counters, apart_ns=0), run, trial)
-        yield View(trial, setting, system, _table(counters, run, trial), fine, _table(watched, run, trial))
+        fine = cache(_table(partial(counters, apart_ns=0), run, trial))  # one read for both
+        coarse = partial(_thinned, fine)
+        yield View(trial, setting, system, coarse, fine, _table(watched, run, trial))
+
+
+def _thinned(read: "Callable[[], pd.DataFrame | None]") -> "pd.DataFrame | None":
+    table = read()
+    return None if table is None else thinned(table, APART_NS)
 
 
 def _table(

@@ -181,8 +181,11 @@ def number(value: float | None, digits: int = 3) -> str:
     """Significant digits without an exponent; a dash for a missing value."""
     if value is None or not math.isfinite(value):
         return "\N{EN DASH}"
-    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else 0
-    return f"{value:,.{min(decimals, 6)}f}".replace(",", "\N{NARROW NO-BREAK SPACE}").replace("-", "\N{MINUS SIGN}")
+    value = round(value, 6)
+    if not value:
+        return "0"
+    decimals = min(6, max(0, digits - 1 - math.floor(math.log10(abs(value)))))
+    return f"{value:,.{decimals}f}".replace(",", "\N{NARROW NO-BREAK SPACE}").replace("-", "\N{MINUS SIGN}")
 
 
 def estimate(value: Estimate, digits: int = 3, factor: float = 1.0) -> Markup:

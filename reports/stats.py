@@ -50,7 +50,8 @@ class Difference(NamedTuple):
 
 def known(values: Iterable[float | None]) -> Floats:
     """The values that are present, as an array."""
-    array = np.array([np.nan if v is None else v for v in values], dtype=np.float64)
+    numbers = values if isinstance(values, np.ndarray) else [np.nan if v is None else v for v in values]
+    array = np.asarray(numbers, dtype=np.float64)
     return array[np.isfinite(array)]
 
 
@@ -120,10 +121,11 @@ def stall_ns(lasted_ns: float, until_fault_ns: float, before_ns: float, after_ns
     """The time that the hit iteration lost to the failure itself, beyond the effect of the lower bandwidth.
 
     Until the fault the iteration ran at the old speed (`before_ns` per iteration); its rest would take the same share
-    of `after_ns`. The stall is the time beyond that. Negative values are noise.
+    of `after_ns`. The stall is the time beyond that, in whole ns as durations are. Negative values are noise.
     """
     done = min(1.0, max(0.0, until_fault_ns / before_ns)) if before_ns > 0 else float("nan")
-    return lasted_ns - done * before_ns - (1 - done) * after_ns
+    stall = lasted_ns - done * before_ns - (1 - done) * after_ns
+    return float(round(stall)) if math.isfinite(stall) else stall
 
 
 def paired(a: Mapping[Hashable, float], b: Mapping[Hashable, float]) -> Difference:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from reports.headline import Line, at_largest, healthy_shares
-from reports.wording import at_size, number, percent, plural
+from reports.wording import at_size, beside, exactly, number, percent, plural
 
 HEALTHY_SHARE = 0.90
 """Share of the sum of the NICs' rates; TCP at MTU 1500 can carry 95.6 %."""
@@ -60,7 +60,7 @@ def _healthy(named: str, lines: Sequence[Line], setup: str, shares: Mapping[str,
     return Target(
         f"Healthy bus bandwidth{at_size(size)} over what the NICs' rate allows",
         f"at least {percent(HEALTHY_SHARE)}",
-        f"{100 * lowest:.1f} %",
+        _percent(lowest, HEALTHY_SHARE),
         lowest >= HEALTHY_SHARE,
         f"lowest system; {told}{_of(named)}",
     )
@@ -85,7 +85,7 @@ def _of_write_bw(lines: Sequence[Line]) -> Iterator[Target]:
                 f"Healthy bus bandwidth of {line.system}{at_size(line.size_bytes)} over ib_write_bw's "
                 f"on {limit.rdma_type} devices",
                 f"at least {percent(WRITE_BW_SHARE)}",
-                f"{100 * share:.1f} %",
+                _percent(share, WRITE_BW_SHARE),
                 None if soft else share >= WRITE_BW_SHARE,
                 f"{is_soft}{limit.system} {number(limit['before_gbs'].median)} GB/s"
                 + (f"; {others}" if others else "")
@@ -98,12 +98,12 @@ def _slowdown(line: Line) -> Target | None:
     took = line["slowdown"]
     if line.model is None or not took.n:
         return None
-    most = line.model * MODEL_MARGIN.get(line.mode, 1.1)
+    most = round(line.model * MODEL_MARGIN.get(line.mode, 1.1), 3)  # as it is told
     span = f"{number(took.low)} to {number(took.high)} over {plural(took.n, 'repeat')}" if took.n > 1 else "one trial"
     return Target(
         f"T/T0 of {line.system}{at_size(line.size_bytes)} after the loss of a NIC",
-        f"at most {number(most)}",
-        number(took.median),
+        f"at most {exactly(most)}",
+        beside(took.median, most),
         took.median <= most,
         f"model {number(line.model)}; measured {span}{_of(line.case)}",
     )
@@ -140,7 +140,7 @@ def _worst_loss(lines: Sequence[Line], metric: str) -> Line | None:
 
 def _within_hit_cost(what: str, worst_ms: float, detail: str) -> Target:
     limit = f"at most {HIT_COST_MS:g} ms"
-    return Target(what, limit, f"{number(worst_ms)} ms", worst_ms <= HIT_COST_MS, detail)
+    return Target(what, limit, f"{beside(worst_ms, HIT_COST_MS)} ms", worst_ms <= HIT_COST_MS, detail)
 
 
 def _errors(lines: Sequence[Line]) -> Iterator[Target]:
@@ -153,7 +153,7 @@ def _errors(lines: Sequence[Line]) -> Iterator[Target]:
         yield Target(
             f"{system}: from the fault to its error, latest trial",
             f"within {ERROR_S:g} s",
-            f"{number(latest_ms)} ms" if latest_ms < 1e3 else f"{number(latest_ms / 1e3)} s",
+            f"{number(latest_ms)} ms" if latest_ms < 1e3 else f"{beside(latest_ms / 1e3, ERROR_S)} s",
             latest_ms <= ERROR_S * 1e3,
             f"{trials} ended with an error",
         )
@@ -164,6 +164,12 @@ def _wrong(lines: Sequence[Line]) -> Target | None:
     if not checked:
         return None
     return Target("Wrong elements", "0", str(wrong), wrong == 0, f"{plural(checked, 'iteration')} compared in full")
+
+
+def _percent(share: float, least: float) -> str:
+    """``91.3 %``, with as many digits as show on which side of `least` it lies."""
+    shown = (f"{100 * share:.{digits}f}" for digits in range(1, 15))
+    return f"{next(text for text in shown if (float(text) >= 100 * least) == (share >= least))} %"
 
 
 def _of(case: str) -> str:

@@ -239,6 +239,8 @@ def _text(path: Path) -> str:
         return text_of(path, most_bytes=STORED_BYTES)
     except FileNotFoundError:
         raise SchemaError(f"{path}: no such file; give the folder of a run, as runs/<name>-<time>") from None
+    except NotADirectoryError:
+        raise SchemaError(f"{path.parent}: is a file; give the folder of a run, as runs/<name>-<time>") from None
     except OSError as error:
         raise SchemaError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:

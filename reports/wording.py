@@ -18,7 +18,20 @@ def number(value: float | None, digits: int = 3) -> str:
     text = f"{value:.0f}" if abs(value) >= 10 ** (digits - 1) else f"{value:.{digits}g}"
     if "e" in text:
         text = f"{value:.6f}".rstrip("0").rstrip(".") or "0"
+    if text == "-0":
+        return "0"
     return text.replace("-", "\N{MINUS SIGN}")
+
+
+def beside(value: float, most: float) -> str:
+    """`value` with as many digits, three or more, as show whether it is above `most`."""
+    enough = (n for n in range(3, 15) if (float(f"{value:.{n}g}") > most) == (value > most))
+    return number(value, next(enough, 15))
+
+
+def exactly(limit: float) -> str:
+    """A limit as somebody wrote it: ``1.0625``."""
+    return number(limit, 15)
 
 
 def plain(text: str, longest: int = 300) -> str:

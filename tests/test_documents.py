@@ -10,6 +10,8 @@ from types import ModuleType
 import pytest
 from scripts import load
 
+from harness.experiment.file import load as load_experiment
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -53,3 +55,18 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     commands = (tmp_path / "reference" / "commands" / "index.html").read_text()
     assert "harness cluster discover" in commands and "--dry-run" in commands
+
+
+def test_the_failure_of_ones_own_in_the_tutorial_is_an_experiment(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "tutorial.md").read_text().partition("## A failure of your own")[2].partition("\n## ")[0]
+    (changed,) = re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL)
+    name, fault = changed.split("\n\n", 1)
+    smoke = (ROOT / "experiments" / "smoke.toml").read_text()
+    own = re.sub(r"(?m)^name = .*", name, smoke, count=1)
+    own = re.sub(r"\[\[fault\]\].*?(?=\n\[)", lambda _: fault, own, count=1, flags=re.DOTALL)
+    (tmp_path / "mine.toml").write_text(own)
+    experiment = load_experiment(tmp_path / "mine.toml")
+    assert [each.kind for each in experiment.faults] == ["blackhole"]
+    runs = re.findall(r"runs/(\w+)-\.\.\.", text)
+    assert set(runs) == {"smoke", experiment.name, "allreduce"}
+    assert not re.search(r"harness compare runs/smoke\S* runs/mine", text), "their faults differ: no case is in both"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
+from harness.commands.published_trials import fitting
 from harness.errors import ExitCode
 from harness.experiment.examples import named
 from harness.sweep.command import Options, sweep_command
@@ -72,7 +73,8 @@ def reproduce_command(
     elif model_only:
         notes.append("nothing is measured here: --model-only")
     else:
-        loaded = _given(run) if run is not None else _swept(entry.trials, folder, changes, fresh, dask)
+        whole = _given(run) if run is not None else _swept(entry.trials, folder, changes, fresh, dask)
+        loaded, notes = fitting(entry, entry.trials, whole)
     if fresh:
         shutil.rmtree(folder / PIECES, ignore_errors=True)
     with spread.on(spread.Place(dask=dask, folder=folder / PIECES, packages=SOURCES)):

@@ -1,6 +1,10 @@
 """Ctrl-C, SIGTERM and a lost terminal all end a sweep in the same way: once, as an exception, in order."""
 
+import _thread
 import signal
+import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -9,6 +13,8 @@ from harness.errors import ExitCode
 
 ENDED_BY = {"SIGTERM": ExitCode.TERMINATED, "SIGHUP": ExitCode.HUNG_UP}
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+AGAIN_S = 0.01
+"""How often it is tried again to interrupt an import, which takes two seconds at most."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -33,18 +39,43 @@ def told_of(left: Callable[[], str]) -> Iterator[None]:
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Inside the context the first of `STOPS` raises `KeyboardInterrupt`; later ones let the healing finish."""
-    stopping = False
+    """Inside the context the first of `STOPS` raises `KeyboardInterrupt`; later ones let the healing finish.
 
-    def stop(number: int, _frame: FrameType | None) -> None:
+    One that comes during an import takes effect after it. A module whose import was broken off often cannot be imported
+    again, as those of NumPy and pandas, and the report that ends an interrupted sweep needs them.
+    """
+    stopping, over, lock = False, False, _thread.allocate_lock()
+    main, imports = threading.get_ident(), _imports(sys._getframe())
+
+    def stop(number: int, frame: FrameType | None) -> None:
         nonlocal stopping
-        if not stopping:
+        if not stopping and _imports(frame) > imports:
+            # Not a `threading.Thread`: its locks may be held by what was interrupted.
+            _thread.start_new_thread(again, (number,))
+        elif not stopping:
             stopping = True
             raise KeyboardInterrupt(signal.Signals(number).name)
+
+    def again(number: int) -> None:
+        time.sleep(AGAIN_S)
+        with lock:
+            if not over:
+                signal.pthread_kill(main, number)
 
     earlier = {number: signal.signal(number, stop) for number in STOPS}
     try:
         yield
     finally:
+        with lock:
+            over = True
         for number, handler in earlier.items():
             signal.signal(number, handler)
+
+
+def _imports(frame: FrameType | None) -> int:
+    """How many imports, each within another, are under way in `frame`."""
+    found = 0
+    while frame is not None:
+        found += frame.f_code.co_name == "_find_and_load"
+        frame = frame.f_back
+    return found

@@ -23,6 +23,12 @@ from reports.trial import Iteration, Trial
 GRID_S = 0.01
 MAX_BINS = 450
 MAX_HOSTS = 8
+NARROW = 1 / 1000
+"""Share of the time axis below which iterations are not drawn one by one: a pixel, at the width of the report."""
+LABEL = 0.12
+"""Share of the time axis that the text above a hit iteration takes."""
+BETWEEN = "#808080"
+"""Between the dark and the light that alternate."""
 MAX_LABELS = 3
 """Maximum number of different faults in the legend."""
 EVENT_MARKS = {
@@ -78,7 +84,7 @@ def caption(trial: Trial, rates: pd.DataFrame, watched: pd.DataFrame | None = No
     more = f"; {left_out} more hosts are not shown" if left_out else ""
     return (
         f"{trial.trial_id}: throughput sent by every NIC, stacked by host (one trial, counters every 10 ms){more}. "
-        "Top: iterations alternate dark and light, the hit one in red "
+        "Top: iterations alternate dark and light (grey where they are narrower than a pixel), the hit one in red "
         "(hatched where it never ended); marks are events in the cores' logs and NCCL's. "
         "Shaded: from the fault to its heal. Compared: every host with the limit of its NICs (dashed)."
         + (f" {state.caption(watched)}" if watched is not None else "")
@@ -125,20 +131,20 @@ def _host(ax: Axes, rates: pd.DataFrame, host: str, zero_ns: int, setting: Setti
 
 def _iterations(ax: Axes, trial: Trial, zero_ns: int) -> None:
     """A strip of bars, one per iteration, and a cross where the trial stopped."""
-    spans = [((item.t_ns - zero_ns) / 1e9, item.duration_ns / 1e9) for item in trial.iterations]
-    ax.broken_barh(spans, (0, 1), facecolors=[_color(item) for item in trial.iterations], linewidth=0)
+    shown = bars(trial.iterations)
+    spans = [((bar.begin_ns - zero_ns) / 1e9, (bar.end_ns - bar.begin_ns) / 1e9) for bar in shown]
+    ax.broken_barh(spans, (0, 1), facecolors=[bar.colour for bar in shown], linewidth=0)
     if (cut := unfinished(trial)) is not None:
         begin, end = ((ns - zero_ns) / 1e9 for ns in cut)
         ax.broken_barh(
             [(begin, end - begin)], (0, 1), facecolors="white", edgecolor=style.ACCENT, hatch="/////", linewidth=0.8
         )
-    for item, (start, _) in zip(trial.iterations, spans, strict=True):
-        if item.phase == "hit":
-            # Above the bar, because for small messages the bar is narrower than its text.
-            ax.annotate(
-                f"hit: {item.duration_ns / 1e6:.0f} ms", (max(start, 0), 1.08), xytext=(3, 0),
-                textcoords="offset points", va="bottom", fontsize=7.5, color=style.ACCENT,
-            )  # fmt: skip
+    for item in labelled(trial.iterations):
+        # Above the bar, because for small messages the bar is narrower than its text.
+        ax.annotate(
+            f"hit: {item.duration_ns / 1e6:.0f} ms", (max((item.t_ns - zero_ns) / 1e9, 0), 1.08), xytext=(3, 0),
+            textcoords="offset points", va="bottom", fontsize=7.5, color=style.ACCENT,
+        )  # fmt: skip
     if trial.error and trial.error.t_ns:
         at = (trial.error.t_ns - zero_ns) / 1e9
         ax.plot(at, 0.5, "X", color=style.ACCENT, markersize=8, markeredgecolor="white", clip_on=False, zorder=5)
@@ -152,6 +158,48 @@ def _iterations(ax: Axes, trial: Trial, zero_ns: int) -> None:
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
     ax.grid(visible=False)
+
+
+class Bar(NamedTuple):
+    """One iteration, or several that are too narrow to be told apart."""
+
+    begin_ns: int
+    end_ns: int
+    colour: str
+
+
+def bars(iterations: Sequence[Iteration]) -> list[Bar]:
+    """The strip: neighbours of one kind that are narrower than `NARROW` of it are one bar of the colour between theirs.
+
+    A hundred thousand bars of their own would take half a minute to draw, and look like one.
+    """
+    narrow_ns = NARROW * (_end_ns(iterations[-1]) - iterations[0].t_ns) if iterations else 0
+    found: list[Bar] = []
+    last, joins = "", False  # the kind of the last bar, and whether a narrow neighbour can join it
+    for item in iterations:
+        kind = item.phase if item.phase in ("hit", "warmup") else ""
+        narrow = item.duration_ns < narrow_ns
+        if joins and narrow and kind == last and item.t_ns - found[-1].end_ns < narrow_ns:
+            colour = BETWEEN if not kind else found[-1].colour
+            found[-1] = Bar(found[-1].begin_ns, max(found[-1].end_ns, _end_ns(item)), colour)
+        else:
+            found.append(Bar(item.t_ns, _end_ns(item), _color(item)))
+        last, joins = kind, narrow
+    return found
+
+
+def labelled(iterations: Sequence[Iteration]) -> list[Iteration]:
+    """The hit iterations whose duration is written above them: the longest first, as long as texts do not overlap."""
+    found: list[Iteration] = []
+    apart_ns = LABEL * (_end_ns(iterations[-1]) - iterations[0].t_ns) if iterations else 0
+    for item in sorted((i for i in iterations if i.phase == "hit"), key=lambda i: (-i.duration_ns, i.t_ns)):
+        if all(abs(item.t_ns - other.t_ns) >= apart_ns for other in found):
+            found.append(item)
+    return found
+
+
+def _end_ns(item: Iteration) -> int:
+    return item.t_ns + item.duration_ns
 
 
 def unfinished(trial: Trial) -> tuple[int, int] | None:

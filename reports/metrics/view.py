@@ -117,11 +117,25 @@ class View:
         """
         if phase == "after":
             return self.since if self.comes_and_goes else self.rest.steady
-        return [i for i in self.trial.iterations if i.phase == phase]
+        return self._by_phase.get(phase, [])
+
+    @cached_property
+    def _by_phase(self) -> dict[Phase, list[Iteration]]:
+        found: dict[Phase, list[Iteration]] = {}
+        for one in self.trial.iterations:
+            found.setdefault(one.phase, []).append(one)
+        return found
 
     def durations_ns(self, phase: Phase) -> list[float]:
         """The durations of the iterations of `phase`."""
-        return [float(i.duration_ns) for i in self.in_phase(phase)]
+        if phase not in self._durations_ns:
+            self._durations_ns[phase] = [float(i.duration_ns) for i in self.in_phase(phase)]
+        return self._durations_ns[phase]
+
+    @cached_property
+    def _durations_ns(self) -> dict[Phase, list[float]]:
+        """Those asked for so far: many metrics ask for the same ones, and a trial may have 100,000."""
+        return {}
 
     def usual_ns(self, phase: Phase) -> float:
         """The typical duration in `phase`; NaN if it has no iteration.
@@ -133,12 +147,12 @@ class View:
         averaged = self.comes_and_goes and phase in ("before", "after")
         return stats.mean(durations) if averaged else stats.median(durations)
 
-    @property
+    @cached_property
     def healthy_ns(self) -> float:
         """The typical duration before the first failure."""
         return self.usual_ns("before")
 
-    @property
+    @cached_property
     def healthy_mean_ns(self) -> float:
         """The mean duration before the first failure, with which totals are compared."""
         return stats.mean(self.durations_ns("before"))

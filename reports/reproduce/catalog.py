@@ -15,6 +15,6 @@ def find(name: str) -> Entry:
     for entry in ENTRIES:
         if entry.name == name:
             return entry
-    close = get_close_matches(name, [entry.name for entry in ENTRIES], n=1)
+    close = get_close_matches(name.lower(), [entry.name for entry in ENTRIES], n=1)
     hint = f"did you mean {close[0]!r}?" if close else "`harness reproduce` lists them"
     raise ReportError(f"{name}: no published experiment has this name; {hint}")

@@ -1,6 +1,7 @@
 """The command line as a user meets it: exit statuses, one line for each mistake, interrupts, quick help."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,6 +27,20 @@ NOOP = [
     "--set=workload.iterations=4",
 ]
 SHORT = ["sweep", ALLREDUCE, *NOOP, '--set=workload.sizes=["8MiB"]', "--set=sweep.repeats=2"]
+WITHIN = """
+import os, signal, sys
+from harness.commands.cli import main
+
+class Finder:
+    def find_spec(self, name, *_):
+        if name == {module!r}:
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), signal.{signal})
+
+sys.meta_path.insert(0, Finder())
+main()
+"""
+"""The program, which interrupts itself in the middle of an import."""
 HEAVY = ("pandas", "fabric", "pyroute2", "pydantic", "numpy", "rich", "pyarrow")
 
 
@@ -244,6 +259,25 @@ def test_an_interrupted_sweep_says_so_keeps_its_rows_and_goes_on(
     assert second.endswith(f"(files {now}); --fresh begins anew")
     assert [entry["source"] for entry in json.loads((run / "run.json").read_text())["provenance"]["continued"]] == [now]
     assert trials_of(run) == 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_sweep_interrupted_during_an_import_writes_its_report(
+    tmp_path: Path, number: signal.Signals, status: int
+) -> None:
+    words = [*TINY, "--out", str(tmp_path)]
+    assert harness(*words).returncode == 0
+    (run,) = tmp_path.iterdir()
+    stored = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(stored | {"finished": None}))
+    (run / "report.html").unlink()
+    shutil.rmtree(next((run / "trials").glob("*-r1")))
+    code = WITHIN.format(module="pandas._libs.hashtable", signal=number.name)
+    argv = ["env", f"--default-signal={number.name}", sys.executable, "-c", code, *words]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert (done.returncode, done.stderr) == (status, "interrupted: healed and closed; the same command goes on\n")
+    assert (run / "report.html").exists()
 
 
 @pytest.mark.slow

@@ -11,6 +11,9 @@ from harness.commands.cli import app
 from harness.experiment.examples import folder
 from reports.reproduce.catalog import ENTRIES
 
+NAME = "cloudlab_r7525"
+"""The experiment by which cloudlab-01 is measured."""
+
 
 def run(*words: object) -> tuple[int, str]:
     result = CliRunner().invoke(app, ["reproduce", *map(str, words)])
@@ -46,7 +49,7 @@ def test_a_model_alone(tmp_path: Path) -> None:
 
 
 def test_a_simulated_run_measures_nothing(tmp_path: Path) -> None:
-    folder = make_run(tmp_path, sizes={64 << 20: 6}, repeats=1, systems={"balance": 2}, counters=False)
+    folder = make_run(tmp_path, NAME, sizes={64 << 20: 6}, repeats=1, systems={"balance": 2}, counters=False)
     for path in folder.glob("trials/*/trial.json"):
         trial = json.loads(path.read_text())
         trial["evidence"]["simulated"] = {"alpha_s": 0.0}
@@ -57,9 +60,10 @@ def test_a_simulated_run_measures_nothing(tmp_path: Path) -> None:
 
 
 def test_a_run_that_is_there_is_read(tmp_path: Path) -> None:
-    folder = make_run(tmp_path, sizes={64 << 20: 6}, repeats=2, systems={"balance": 2})
+    folder = make_run(tmp_path, NAME, sizes={64 << 20: 6}, repeats=2, systems={"balance": 2})
     status, text = run("cloudlab-01", "--run", folder, "-o", tmp_path)
     assert status == 0
+    assert "left out" not in text
     assert "measured on 3 hosts with 3 NICs of 500 Mbit/s each, 64MiB" in text
     assert "scaled down: ranks: 3 here, 6 published" in text
     record = json.loads((tmp_path / "reproduce-cloudlab-01" / "result.json").read_text())
@@ -68,10 +72,49 @@ def test_a_run_that_is_there_is_read(tmp_path: Path) -> None:
     assert 0.9 < by_key["ratio"]["measured_over_model"] < 1.1
 
 
+def test_only_trials_that_fit_answer_and_the_others_are_told(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, NAME, sizes={16 << 20: 6, 64 << 20: 6}, repeats=2, counters=False)
+    status, text = run("cloudlab-01", "--run", folder, "-o", tmp_path)
+    assert status == 0
+    told = "left out of the run: 4 of system failstop, 4 of system hot_repair, 2 of size 16MiB"
+    assert told in " ".join(text.split())
+    alone = make_run(tmp_path / "alone", NAME, sizes={64 << 20: 6}, repeats=2, systems={"balance": 2}, counters=False)
+    for path in alone.glob("trials/*/trial.json"):  # the same numbers as in the larger run
+        path.write_text((folder / "trials" / path.parent.name / "trial.json").read_text())
+    assert run("cloudlab-01", "--run", alone, "-o", tmp_path / "alone")[0] == 0
+    tables = (place / "reproduce-cloudlab-01" / "table.csv" for place in (tmp_path, tmp_path / "alone"))
+    assert next(tables).read_text() == next(tables).read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "told"),
+    [
+        ("smoke", {}, "is a run of smoke, and cloudlab-01 is measured by cloudlab_r7525; give a run of that"),
+        (NAME, {"collective": "broadcast"}, "no trial of it answers for cloudlab-01: 1 of broadcast"),
+        (NAME, {"system": "k1", "mode": 3}, "no trial of it answers for cloudlab-01: 1 of system k1"),
+        (NAME, {"mode": 1}, "no trial of it answers for cloudlab-01: 1 of a system balance with another mode or env"),
+        (NAME, {"scenario": "delay"}, "no trial of it answers for cloudlab-01: 1 of fault delay"),
+    ],
+)
+def test_a_run_of_something_else_is_refused(tmp_path: Path, name: str, change: dict[str, object], told: str) -> None:
+    folder = make_run(tmp_path, name, sizes={64 << 20: 6}, repeats=1, systems={"balance": 2}, counters=False)
+    (path,) = folder.glob("trials/*/trial.json")
+    trial = json.loads(path.read_text())
+    if "scenario" in change:
+        trial["fault"]["kind"] = change["scenario"]
+    path.write_text(json.dumps(trial | change))
+    status, text = run("cloudlab-01", "--run", folder, "-o", tmp_path)
+    assert (status, len(text.splitlines())) == (2, 1), text
+    assert told in text
+    assert not (tmp_path / "reproduce-cloudlab-01").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
         (("cloudlab-7",), "did you mean 'cloudlab-07'?"),
+        (("CLOUDLAB-01",), "did you mean 'cloudlab-01'?"),
+        (("cloudlab-01", "--run", "{file}"), "file: is a file; give the folder of a run"),
         (
             ("cloudlab-08", "--run", "x"),
             "no run can answer for it: the sweep has no workload that captures CUDA graphs",
@@ -90,7 +133,7 @@ def test_what_cannot_be_reproduced_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], told: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    strange = make_run(tmp_path, sizes={1 << 20: 4}, repeats=1, counters=False)
+    strange = make_run(tmp_path, NAME, sizes={1 << 20: 4}, repeats=1, counters=False)
     path = strange / "run.json"
     path.write_text(path.read_text().replace('"rate": "500 Mbit/s"', '"rate": "fast"'))
     (tmp_path / "file").touch()

@@ -54,6 +54,11 @@ def test_the_worst_of_the_repeats_may_miss_what_their_median_holds(frame: pd.Dat
     assert met(frame, **bound, of="worst") == [False]
 
 
+def test_a_limit_is_told_as_it_was_written(frame: pd.DataFrame) -> None:
+    (own,) = held(frame.assign(slowdown=1.0624), {"bound": [{"metric": "slowdown", "min": 0.12345, "max": 1.0625}]})
+    assert (own.wanted, own.measured, own.met) == ("at least 0.12345 and at most 1.0625", "1.062", True)
+
+
 def test_a_value_that_just_misses_its_bound_does_not_look_as_if_it_held(frame: pd.DataFrame) -> None:
     (own,) = held(frame.assign(slowdown=1.02041), {"bound": [{"metric": "slowdown", "max": 1.02}]})
     assert (own.met, own.measured) == (False, "1.0204")

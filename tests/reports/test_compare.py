@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 from synthetic_run import make_run
 
-from reports.change import change
+from reports.change import Change, change
 from reports.compare import Finding, compare, regressions
-from reports.compared import as_json, told
+from reports.compared import as_json, cells, told
 from reports.errors import ReportError
 from reports.load import LoadedRun, load_folder
 from reports.machines import differences
@@ -129,6 +129,8 @@ def test_an_absolute_tolerance_is_in_the_metrics_unit(frames: tuple[pd.DataFrame
     assert finding.conclusion == "regression"
     assert finding.change is not None
     assert finding.change.value == pytest.approx(70, abs=15)
+    told = cells(replace(finding, change=Change(0.04, -1e-12, 70.25, 5, 5, True)))
+    assert told[6:8] == ("+0.04", "0 to +70.2, pairs")
     negative = base.assign(stall_ms=-base["stall_ms"])
     ratio = rules(metric="stall_ms", tolerance="5 %", systems=["balance"])
     assert only(compare(negative, negative, ratio)).conclusion == "no ratio of such values"

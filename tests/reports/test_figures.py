@@ -178,6 +178,34 @@ def test_the_hit_iteration_of_a_system_that_stopped_is_a_bar_until_its_error(loa
     assert len([bars for bars in strip.collections if bars.get_hatch()]) == 1
 
 
+def test_a_long_trial_has_few_bars_that_cover_the_same_time(loaded: LoadedRun) -> None:
+    trial = next(t for t in loaded.trials if t.system == "balance" and t.size_bytes == 8 << 20)
+    assert len(timeline.bars(trial.iterations)) == len(trial.iterations)
+    first = trial.iterations[0]
+    ms = 1_000_000
+    phases = ["warmup"] * 3 + ["before"] * 20_000 + ["hit"] + ["after"] * 20_000
+    long = [
+        first.model_copy(update={"iteration": n, "phase": phase, "t_ns": n * ms, "duration_ns": ms})
+        for n, phase in enumerate(phases)
+    ]
+    long[-1] = long[-1].model_copy(update={"duration_ns": 1000 * ms})
+    bars = timeline.bars(long)
+    assert [(bar.begin_ns // ms, bar.end_ns // ms) for bar in bars] == [
+        (0, 3), (3, 20_003), (20_003, 20_004), (20_004, 40_003), (40_003, 41_003)
+    ]  # fmt: skip
+    assert [bar.colour for bar in bars[1:4]] == [timeline.BETWEEN, style.ACCENT, timeline.BETWEEN]
+    assert timeline.bars([]) == timeline.labelled([]) == []
+
+
+def test_durations_of_hit_iterations_do_not_cover_each_other(loaded: LoadedRun) -> None:
+    trial = next(t for t in loaded.trials if t.system == "balance")
+    each = [
+        trial.iterations[0].model_copy(update={"phase": "hit", "t_ns": n, "duration_ns": 2 if n % 50 else 3})
+        for n in range(200)
+    ]
+    assert [item.t_ns for item in timeline.labelled(each)] == [0, 50, 100, 150, 25, 75, 125, 175]
+
+
 def test_a_timeline_draws_a_fault_as_the_fault_says(loaded: LoadedRun) -> None:
     trial = next(t for t in loaded.trials if t.system == "balance")
     fault = trial.fault

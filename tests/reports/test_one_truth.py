@@ -23,7 +23,7 @@ from harness.errors import ExitCode
 from harness.sweep import summary as terminal
 from reports import bounds, compare, compared, machine, rows, tables
 from reports.columns import shown
-from reports.headline import headline
+from reports.headline import Line, headline
 from reports.load import LoadedRun
 from reports.measures import trial_frame
 from reports.metrics.metric import Metric
@@ -122,9 +122,10 @@ def disagreements(run: LoadedRun) -> list[str]:
     """Every number that some consumer tells otherwise than the iterations say; none in a sound program."""
     wanted = {cell: truth(trials) for cell, trials in cells(run).items()}
     frame = trial_frame([run])
+    lines = headline(frame)
     told = {
-        "terminal": of_terminal(run), "page": of_page(run, frame), "table.csv": of_csv(frame),
-        "summary.json": of_json(run, frame), "metrics.prom": of_prometheus(run, frame), "rows": of_rows(run, frame),
+        "terminal": of_terminal(run), "page": of_page(run, frame, lines), "table.csv": of_csv(lines),
+        "summary.json": of_json(run, lines), "metrics.prom": of_prometheus(run, lines), "rows": of_rows(run, frame),
         "compare": of_compare(frame),
     }  # fmt: skip
     found = []
@@ -175,8 +176,7 @@ class Keys(HTMLParser):
             self.rows[-1][str(values["data-metric"])] = str(values["data-sort"])
 
 
-def of_page(run: LoadedRun, frame: pd.DataFrame) -> Told:
-    lines = headline(frame)
+def of_page(run: LoadedRun, frame: pd.DataFrame, lines: list[Line]) -> Told:
     keys = Keys(html(content([run], frame, lines))).rows
     values = {
         (ln.scenario, ln.size_bytes, ln.system): {name: float(key) for name, key in row.items() if key}
@@ -185,9 +185,9 @@ def of_page(run: LoadedRun, frame: pd.DataFrame) -> Told:
     return tuple(metric.name for metric in shown(lines) if metric.name in NAMES), values
 
 
-def of_csv(frame: pd.DataFrame) -> Told:
+def of_csv(lines: list[Line]) -> Told:
     found: dict[Cell, dict[str, float]] = {}
-    for row in csv.DictReader(tables.comma_separated(headline(frame)).splitlines()):
+    for row in csv.DictReader(tables.comma_separated(lines).splitlines()):
         scenario = scenario_in(row["case"])
         columns = {n: n if n in ("wrong", "unexpected") else f"{n}_median" for n in NAMES}
         values = {n: float(row[column]) for n, column in columns.items() if row[column]}
@@ -195,19 +195,19 @@ def of_csv(frame: pd.DataFrame) -> Told:
     return NAMES, found
 
 
-def of_json(run: LoadedRun, frame: pd.DataFrame) -> Told:
+def of_json(run: LoadedRun, lines: list[Line]) -> Told:
     found: dict[Cell, dict[str, float]] = {}
-    for row in json.loads(machine.json_summary([run], headline(frame), []))["table"]:
+    for row in json.loads(machine.json_summary([run], lines, []))["table"]:
         values = {n: row[n]["median"] if isinstance(row[n], dict) else row[n] for n in NAMES}
         known = {n: v for n, v in values.items() if v is not None}
         found[row["scenario"], row["size_bytes"], row["system"]] = known
     return NAMES, found
 
 
-def of_prometheus(run: LoadedRun, frame: pd.DataFrame) -> Told:
+def of_prometheus(run: LoadedRun, lines: list[Line]) -> Told:
     gauges = {machine.gauge(machine.METRICS[name]): name for name in NAMES}
     found: dict[Cell, dict[str, float]] = {}
-    for line in machine.prometheus([run], headline(frame)).splitlines():
+    for line in machine.prometheus([run], lines).splitlines():
         match = re.fullmatch(r'(\w+)\{.*case="(.*)",system="(\w+)",size_bytes="(\d+)"\} (\S+)', line)
         if match and match[1] in gauges:
             cell = (scenario_in(match[2]), int(match[4]), match[3])

@@ -1,7 +1,11 @@
 """Throughput and recovery from counters made by hand: 100 Mbit/s, a gap after the fault, then 50 Mbit/s."""
 
+from itertools import accumulate
+
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from reports.recovery import host_total, recovery_ns, throughput
 from reports.series import APART_NS, thinned
@@ -70,6 +74,19 @@ def test_close_samples_are_thinned_and_the_last_stays() -> None:
     for times, kept in (((0, 10, 20, 21, 22), [0, 10, 22]), ((0, 3), [0, 3]), ((0,), [0]), ((), [])):
         few = pd.DataFrame({"t_ns": [n * MS for n in times], "host": "h", "nic": "n"})
         assert [n // MS for n in thinned(few, APART_NS)["t_ns"]] == kept
+
+
+@given(st.lists(st.integers(0, 15), min_size=1, max_size=30), st.integers(1, 30))
+def test_thinned_rows_are_those_found_one_by_one(steps: list[int], apart_ms: int) -> None:
+    times = list(accumulate(steps))
+    kept = [0]
+    for number, at in enumerate(times):
+        if at - times[kept[-1]] >= apart_ms:
+            kept.append(number)
+    if kept[-1] != len(times) - 1:
+        kept[max(1, len(kept) - 1) :] = [len(times) - 1]
+    rows = pd.DataFrame({"t_ns": [at * MS for at in times], "host": "h", "nic": "n", "number": range(len(times))})
+    assert thinned(rows, apart_ms * MS)["number"].to_list() == kept
 
 
 def test_counters_too_coarse_to_say_say_nothing() -> None:

@@ -71,6 +71,7 @@ def test_one_failure_among_many_is_told(frame: pd.DataFrame) -> None:
         (None, "\N{EN DASH}"),
         (float("nan"), "\N{EN DASH}"),
         (0, "0"),
+        (-1e-12, "0"),
         (0.18234, "0.182"),
         (34.26, "34.3"),
         (1234.5, "1\u202f234"),

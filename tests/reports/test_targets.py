@@ -56,6 +56,22 @@ def test_each_target_is_missed_for_its_own_reason(
     assert [t.what.startswith(start) for t in missed] == [True]
 
 
+@pytest.mark.parametrize(
+    ("start", "change", "wanted", "measured"),
+    [
+        ("T/T0 of balance at 64MiB", {"estimates": {"slowdown": Estimate(1.5503, 1.5, 1.6, 5)}}, "1.55", "1.5503"),
+        ("Healthy", {"estimates": {"share": Estimate(0.8998, 0.88, 0.9, 5)}}, "90 %", "89.98 %"),
+        ("What the hit", {"worst": {"hit_cost_ms": 100.2}}, "100 ms", "100.2 ms"),
+    ],
+)
+def test_a_target_that_is_just_missed_is_seen_to_be(
+    lines: list[Line], start: str, change: dict[str, dict[str, Any]], wanted: str, measured: str
+) -> None:
+    target = named(targets([changed(ln, change) if ln.system == "balance" else ln for ln in lines]), start)
+    assert (target.wanted.removeprefix("at most ").removeprefix("at least "), target.measured) == (wanted, measured)
+    assert not target.met
+
+
 def test_a_quick_error_is_told_in_milliseconds(lines: list[Line]) -> None:
     assert named(targets(lines), "failstop: from the fault").measured.endswith(" ms")
 

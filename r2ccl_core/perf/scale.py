@@ -18,7 +18,6 @@ from typing import TypeVar
 from r2ccl_core.model.topology import Topology
 from r2ccl_core.planning.bound import bound_s
 from r2ccl_core.planning.periodic import (
-    WHOLE_MESSAGES,
     Estimate,
     Looped,
     Periodic,
@@ -110,8 +109,8 @@ def errors(hosts: int) -> Iterator[Row]:
                 yield _told(named, topology, alpha_us, whole=True, beginning=True)
 
 
-def _told(one: Periodic, topology: Topology, alpha_us: float, whole: bool, whole_messages: int = WHOLE_MESSAGES) -> Row:
-    found, took_s = _timed(partial(estimate, one, alpha_s=alpha_us * 1e-6, whole_messages=whole_messages))
+def _told(one: Periodic, topology: Topology, alpha_us: float, whole: bool, beginning: bool = False) -> Row:
+    found, took_s = _timed(partial(estimate, one, alpha_s=alpha_us * 1e-6, beginning=beginning))
     limit_s = _limit_s(topology.nhosts, one.name)
     row = Row(one.name, topology.nhosts, alpha_us, took_s, limit_s, found.seconds / _bound_s(topology), found.error)
     memory_gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)

@@ -28,7 +28,7 @@ is simulated.
 Where messages cost time, a forest of many trees is sensitive: ports that differ by a millionth make up to 5 % of its
 time, and every change of such a kind another (0.2 to 5 % between runs; the larger, the less). So what is told of those
 is the mean over ports that differ by chance (`simulate.UNEVEN`), with the 95 % interval of that mean as the error. Of
-those that are too long for several runs, one is made, and its error is `SINGLE_ERROR`.
+those that are too long for several runs, one is made, and its error is in `SINGLE_PART`.
 """
 
 from collections import Counter
@@ -61,11 +61,12 @@ runs differ little (64 hosts, 16 trees), elsewhere not more than their intervals
 WHOLE_MESSAGES = 1_500_000
 """The most in all runs of whole schedules whose messages cost time: 1 to 3 s of one processor for dense ones."""
 LEAST_RUNS, MOST_RUNS = 3, 32
-SINGLE_ERROR = 0.005
-"""The error of one run of a dense schedule that is too long for two. Runs differed by 0.5 % on 128 hosts, 0.06 % on 256
-and 0.2 % on 1024 (16 trees, 57 to 73 chunks)."""
+SINGLE_PART = 0.025
+"""The error of one run of a dense schedule that is too long for two, in units of what the cost of a message is of a
+period. Twice the spread of 3 or 4 runs: 0.2 to 0.9 % with 5 us (0.3 to 0.8 % by this), 0.3 to 1.9 % with 20 us (0.8 to
+1.6 %; 6 to 24 trees on 320 and 1024 hosts), and 6 % in one case, where one of 4 runs was so much faster."""
 LEAST_PART = 0.2
-PACE_ERRORS = ((2, 0.002), (23, 0.02), (inf, 0.0125))
+PACE_ERRORS = ((2, 0.005), (23, 0.02), (inf, 0.0125))
 """From this part of the run on: up to so many trees, how far the pace of the rest of a forest may be from its pace so
 far. After 20, 30 ... 80 % of 80 whole simulations it was so far in 95 % of the cases: 0.02 to 0.09 % with 2 trees, 0.8
 to 1.4 with 3, 1.0 to 2.0 with 6, 1.1 to 2.8 with 8, 1.4 to 3.0 with 16, 0.7 to 1.7 with 24 (2 lengths, 1, 5 and 20 us a
@@ -120,6 +121,10 @@ class Forest:
     def dense(self) -> bool:
         """Whether most ports depend on each other."""
         return self.trees >= DENSE_LANES
+
+    def single_error(self, alpha_s: float) -> float:
+        """Of one run, relative: how far it is from the mean over ports."""
+        return SINGLE_PART * alpha_s / (self.least_s + alpha_s) if self.dense else 0.0
 
 
 @dataclass(frozen=True)
@@ -224,7 +229,9 @@ def estimate(
     if not alpha_s or large or beginning:
         return _of_beginning(run, schedule.forest, alpha_s, most_error)
     if schedule.forest.dense:
-        return _of_several(run, alpha_s, most_error, max(1, min(MOST_RUNS, WHOLE_MESSAGES // messages)))
+        return _of_several(
+            run, schedule.forest, alpha_s, most_error, max(1, min(MOST_RUNS, WHOLE_MESSAGES // messages))
+        )
     return Estimate(run(alpha_s).seconds, 0.0, schedule.periods)
 
 
@@ -257,7 +264,7 @@ class Looped:
 
 def _of_beginning(run: Looped, forest: Forest, alpha_s: float, most_error: float) -> Estimate:
     """By as many chunks as it takes until the pace of the others is known well enough."""
-    single = SINGLE_ERROR if forest.dense and alpha_s else 0.0
+    single = forest.single_error(alpha_s)
     done_s: list[float] = []
 
     def added(rounds: int) -> tuple[float, float]:
@@ -292,18 +299,17 @@ def _paces(done_s: list[float], periods: int, forest: Forest, alpha_s: float) ->
     return min(low_s, pace_s), max(high_s, pace_s)
 
 
-def _of_several(run: Looped, alpha_s: float, most_error: float, most: int) -> Estimate:
+def _of_several(run: Looped, forest: Forest, alpha_s: float, most_error: float, most: int) -> Estimate:
     """The mean of up to so many runs of the whole schedule over ports that differ by chance."""
     found: list[float] = []
     while len(found) < most and not (len(found) >= LEAST_RUNS and _error(found) <= most_error):
         found.append(run(alpha_s, seed=len(found)).seconds)
-    return Estimate(float(np.mean(found)), _error(found), run.periods)
+    error = _error(found) if len(found) > 1 else forest.single_error(alpha_s)
+    return Estimate(float(np.mean(found)), error, run.periods)
 
 
 def _error(runs_s: list[float]) -> float:
     """Of the mean of these runs, relative."""
-    if len(runs_s) < 2:
-        return SINGLE_ERROR
     interval_s = student_t(len(runs_s) - 1) * np.std(runs_s, ddof=1) / len(runs_s) ** 0.5
     return float(interval_s / np.mean(runs_s)) + TOLERANCE_ERROR
 

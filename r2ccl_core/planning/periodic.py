@@ -18,7 +18,7 @@ error. Two things limit what the chunks to come can take:
 
     bounds    no period is shorter than the host with the most bytes for its bandwidth needs for them, and none longer
               than that and the cost of a message (`forest.py`)
-    changes   the pace of the rest lies within `PACE_ERRORS` of the pace so far in 95 % of many whole simulations
+    changes   the pace of the rest lies within `PACE_ERROR` of the pace so far in 95 % of many whole simulations
 
 So a forest is simulated once, chunk after chunk. After each one the rest lies between two paces; once the middle is
 known well enough for what is left, no host begins another chunk, and those that are under way come to their end. That
@@ -28,7 +28,7 @@ is simulated.
 Where messages cost time, a forest of many trees is sensitive: ports that differ by a millionth make up to 5 % of its
 time, and every change of such a kind another (0.2 to 5 % between runs; the larger, the less). So what is told of those
 is the mean over ports that differ by chance (`simulate.UNEVEN`), with the 95 % interval of that mean as the error. Of
-those that are too long for several runs, one is made, and its error is in `SINGLE_PART`.
+those that are too long for several runs, one is made, and its error is `Forest.single_error`.
 """
 
 from collections import Counter
@@ -61,17 +61,19 @@ runs differ little (64 hosts, 16 trees), elsewhere not more than their intervals
 WHOLE_MESSAGES = 1_500_000
 """The most in all runs of whole schedules whose messages cost time: 1 to 3 s of one processor for dense ones."""
 LEAST_RUNS, MOST_RUNS = 3, 32
-SINGLE_PART = 0.025
-"""The error of one run of a dense schedule that is too long for two, in units of what the cost of a message is of a
-period. Twice the spread of 3 or 4 runs: 0.2 to 0.9 % with 5 us (0.3 to 0.8 % by this), 0.3 to 1.9 % with 20 us (0.8 to
-1.6 %; 6 to 24 trees on 320 and 1024 hosts), and 6 % in one case, where one of 4 runs was so much faster."""
+SINGLE_ERROR, SINGLE_PART = 0.005, 0.025
+"""The error of one run of a dense schedule that is too long for two, at least, and in units of what the cost of a
+message is of a period. Twice the spread of 3 or 4 runs of 6 to 24 trees on 320 and 1024 hosts: 0.2 to 0.9 % with 5 us
+(0.5 to 0.8 % by this), 0.3 to 1.9 % with 20 us (0.8 to 1.6 %), and 6 % in one case, where one run was so much faster.
+"""
 LEAST_PART = 0.2
-PACE_ERRORS = ((2, 0.005), (23, 0.02), (inf, 0.0125))
-"""From this part of the run on: up to so many trees, how far the pace of the rest of a forest may be from its pace so
-far. After 20, 30 ... 80 % of 80 whole simulations it was so far in 95 % of the cases: 0.02 to 0.09 % with 2 trees, 0.8
-to 1.4 with 3, 1.0 to 2.0 with 6, 1.1 to 2.8 with 8, 1.4 to 3.0 with 16, 0.7 to 1.7 with 24 (2 lengths, 1, 5 and 20 us a
-message, 128 to 1024 hosts)."""
-LARGE_HOSTS = 128
+SIMPLE_TREES = 2
+SIMPLE_PACE_ERROR, PACE_ERROR = 0.008, 0.02
+"""From this part of the run on: how far the pace of the rest of a forest may be from its pace so far, of at most
+`SIMPLE_TREES` trees, and of more. After 20, 30 ... 80 % of 80 whole simulations it was so far in 95 % of the cases:
+0.02 to 0.09 % with 2 trees (others reach their pace later, and were 0.7 % away), 1.3 to 2.4 % of all (2 to 24 trees, 2
+lengths, 1, 5 and 20 us a message, 128 to 1024 hosts)."""
+LARGE_HOSTS = 256
 """On fewer the pace changes more (by up to 5 %), and all of a forest takes a few seconds."""
 LEAST_ROUNDS, ROUNDS_PER_HOP = 40, 6
 """Chunks of every tree before the pace is believed, at least, and for every hop of the highest tree: 2 trees on 2048
@@ -124,7 +126,8 @@ class Forest:
 
     def single_error(self, alpha_s: float) -> float:
         """Of one run, relative: how far it is from the mean over ports."""
-        return SINGLE_PART * alpha_s / (self.least_s + alpha_s) if self.dense else 0.0
+        costly = self.dense and alpha_s > 0
+        return max(SINGLE_ERROR, SINGLE_PART * alpha_s / (self.least_s + alpha_s)) if costly else 0.0
 
 
 @dataclass(frozen=True)
@@ -294,7 +297,7 @@ def _paces(done_s: list[float], periods: int, forest: Forest, alpha_s: float) ->
     pace_s = (done_s[-1] - done_s[first]) / (len(done_s) - 1 - first)
     low_s, high_s = forest.least_s, forest.least_s + alpha_s if forest.limited else inf
     if len(done_s) >= LEAST_PART * periods:
-        error = next(error for trees, error in PACE_ERRORS if forest.trees <= trees)
+        error = PACE_ERROR if forest.trees > SIMPLE_TREES else SIMPLE_PACE_ERROR
         low_s, high_s = max(low_s, pace_s * (1 - error)), min(high_s, pace_s * (1 + error))
     return min(low_s, pace_s), max(high_s, pace_s)
 

@@ -146,7 +146,7 @@ def test_one_run_of_a_dense_forest_has_an_error() -> None:
 
 @pytest.mark.parametrize(("trees", "chunks", "alpha_s"), [(3, 300, 5e-6), (8, 120, 1e-6), (24, 80, 5e-6)])
 def test_the_beginning_of_a_forest_tells_its_time(trees: int, chunks: int, alpha_s: float) -> None:
-    topology = Topology.uniform(periodic.LARGE_HOSTS, 8, 50e9).lost(0, 0)
+    topology = Topology.uniform(128, 8, 50e9).lost(0, 0)
     one = periodic.of_forest(topology, GIB, trees=trees, chunks=chunks, fan=16)
     found = periodic.estimate(one, alpha_s=alpha_s, beginning=True)
     assert found.periods < one.periods

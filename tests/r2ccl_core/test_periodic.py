@@ -161,7 +161,12 @@ def test_a_loop_makes_every_chunk_of_a_forest(trees: int, fan: int, chunks: int)
     one = periodic.of_forest(topology, chunks * trees * 1000, trees=trees, chunks=chunks, fan=fan)
     done_s: list[float] = []
     loop = periodic.Looped(one)
-    looped = loop(0.0, enough=lambda now_s: bool(done_s.append(now_s)))
+
+    def goes_on(now_s: float) -> bool:
+        done_s.append(now_s)
+        return False
+
+    looped = loop(0.0, enough=goes_on)
     whole = one.part(chunks)
     tolerance = periodic.TOLERANCE if trees >= periodic.DENSE_LANES else 0.0
     full = simulate(whole.schedule, whole.topology, whole.size_bytes, tolerance=tolerance)

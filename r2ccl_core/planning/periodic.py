@@ -1,36 +1,40 @@
 """Times large schedules by a few of their periods: a schedule repeats itself, so its time grows evenly with its length.
 
-A `Periodic` makes a schedule of any number of periods. A few short ones are simulated, each about twice as long as the
-one before; every two successive ones yield an answer for the whole. The reported error is the distance between the last
-two answers, or the last three for a forest with many trees (two may agree by chance there). If it is above the limit,
-the lengths double, until in the end the whole schedule is simulated.
-
-For a forest with many trees there is a second source: no period is shorter than the host with the most bytes for its
-bandwidth needs for them. If messages cost nothing, its periods are hardly longer (0 to 0.4 %, of 8 to 24 trees on 32 to
-256 hosts), so the time lies between the answer with the measured period and the one with the minimum: the middle is
-reported, with half the distance as the error.
-
-Where messages cost time, a forest's first periods are unlike the others, and one with many trees is sensitive: ports
-that differ by a millionth make up to 5 % of its time, and every change of such a kind another (0.2 to 5 % between runs;
-the larger, the less). So what is told of those is the mean over ports that differ by chance (`simulate.UNEVEN`), with
-the 95 % interval of that mean as the error. Schedules that are too long for that are simulated for some of their
-chunks, once: the mean time at which the hosts are done with a chunk tells the period, between the first quarter of the
-run (filling) and the last (ports get free), and half of what the two halves of that window lie apart is the error.
-Where the pace still changes too much in that window, it begins at half of the run.
-
 What repeats:
 
-    forest    sends chunk after chunk through the same trees, so k chunks take ``fill + k period`` (also where one tree
-              is done before another: then both parts of the time grow evenly)
+    forest    sends chunk after chunk through the same trees, so k chunks take ``fill + k period``
     ring      does the same at every hop
     others    treat healthy hosts alike: with sections of the same size, each one more adds the same time. So the
               cluster is made smaller, the vector with it, and hosts that differ from the most stay
+
+Rings and others take exactly as much for each period. A few short ones are simulated, each about twice as long as the
+one before; every two successive ones yield an answer for the whole. The reported error is the distance between the last
+two answers. If it is above the limit, the lengths double, until in the end the whole schedule is simulated.
+
+The pace of a forest's chunks changes as long as it runs, where three trees or more meet at the ports: within the 5 to
+10 % between the least and the most that a period can take it drifts, goes up and down, or keeps one value for half of
+the run and then jumps to another. What has been simulated does not tell of such a jump, so no spread of it is an honest
+error. Two things limit what the chunks to come can take:
+
+    bounds    no period is shorter than the host with the most bytes for its bandwidth needs for them, and none longer
+              than that and the cost of a message (`forest.py`)
+    changes   the pace of the rest lies within `PACE_ERROR` of the pace so far in 95 % of many whole simulations
+
+So a forest is simulated once, chunk after chunk. After each one the rest lies between two paces; once the middle is
+known well enough for what is left, no host begins another chunk, and those that are under way come to their end. That
+is the time of a forest of fewer chunks, and the middle pace tells what the others add. If that never comes, the whole
+is simulated.
+
+Where messages cost time, a forest of many trees is sensitive: ports that differ by a millionth make up to 5 % of its
+time, and every change of such a kind another (0.2 to 5 % between runs; the larger, the less). So what is told of those
+is the mean over ports that differ by chance (`simulate.UNEVEN`), with the 95 % interval of that mean as the error. Of
+those that are too long for several runs, one is made, and its error is `Forest.single_error`.
 """
 
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import fsum
+from math import hypot, inf
 
 import numpy as np
 
@@ -38,7 +42,7 @@ from r2ccl_core.errors import UsageError
 from r2ccl_core.model.schedule import Schedule
 from r2ccl_core.model.topology import Topology
 from r2ccl_core.planning.algorithms import ALGORITHMS
-from r2ccl_core.planning.simulate import Floats, simulate
+from r2ccl_core.planning.simulate import Loop, Timing, looped_steps, simulate
 from r2ccl_core.schedules import forest, r2cc_all_reduce, ring
 from r2ccl_core.schedules.algorithm import Parameters
 from r2ccl_core.student import student_t
@@ -55,24 +59,26 @@ TOLERANCE_ERROR = 0.002
 """Where messages cost time: means of 3 to 6 runs with that tolerance and of as many exact ones were 0.16 % apart where
 runs differ little (64 hosts, 16 trees), elsewhere not more than their intervals allow."""
 WHOLE_MESSAGES = 1_500_000
-"""The most in all runs of whole schedules: about 6 s of one processor for dense ones."""
+"""The most in all runs of whole schedules whose messages cost time: 1 to 3 s of one processor for dense ones."""
 LEAST_RUNS, MOST_RUNS = 3, 32
-SINGLE_ERROR = 0.005
-"""The error of one run of a dense schedule that is too long for two. Runs differed by 0.5 % on 128 hosts, 0.06 % on 256
-and 0.2 % on 1024 (16 trees, 57 to 73 chunks)."""
+SINGLE_ERROR, SINGLE_PART = 0.005, 0.025
+"""The error of one run of a dense schedule that is too long for two, at least, and in units of what the cost of a
+message is of a period. Twice the spread of 3 or 4 runs of 6 to 24 trees on 320 and 1024 hosts: 0.2 to 0.9 % with 5 us
+(0.5 to 0.8 % by this), 0.3 to 1.9 % with 20 us (0.8 to 1.6 %), and 6 % in one case, where one run was so much faster.
+"""
+LEAST_PART = 0.2
+SIMPLE_TREES = 2
+SIMPLE_PACE_ERROR, PACE_ERROR = 0.008, 0.02
+"""From this part of the run on: how far the pace of the rest of a forest may be from its pace so far, of at most
+`SIMPLE_TREES` trees, and of more. After 20, 30 ... 80 % of 80 whole simulations it was so far in 95 % of the cases:
+0.02 to 0.09 % with 2 trees (others reach their pace later, and were 0.7 % away), 1.3 to 2.4 % of all (2 to 24 trees, 2
+lengths, 1, 5 and 20 us a message, 128 to 1024 hosts)."""
+LARGE_HOSTS = 256
+"""On fewer the pace changes more (by up to 5 %), and all of a forest takes a few seconds."""
 LEAST_ROUNDS, ROUNDS_PER_HOP = 40, 6
-"""Chunks of every tree in the first look at a longer schedule, at least, and for every hop of the highest tree: 2 trees
-on 2048 hosts reach their pace after 20 chunks, two for every hop; so do 24 trees on 1024 hosts, which are up to 2.5 %
-slower before."""
-FIRST_MESSAGES = 1_500_000
-"""In the first look, where that is more."""
-
-SIMPLE_LANES = 2
-"""Two answers suffice for forests of at most this number of trees: with 3 trees (128 hosts, 5 us per message) they were
-2 % off."""
-DENSE_ANSWERS = 3
-"""Answers for forests with this many trees. Ten of 6 to 24 trees on 16 to 128 hosts were estimated to 0.1 % by this;
-two answers within half a percent were up to 3.3 % off, and lengths that grow by half 2.3 %."""
+"""Chunks of every tree before the pace is believed, at least, and for every hop of the highest tree: 2 trees on 2048
+hosts reach their pace after 20 chunks, two for every hop; so do 24 trees on 1024 hosts, which are up to 2.5 % slower
+before."""
 
 LEAST_HOSTS = 32
 """Similar hosts in the smallest cluster that stands for a large one."""
@@ -89,19 +95,39 @@ class Part:
 
 @dataclass(frozen=True)
 class Periodic:
-    """A schedule of ``periods`` periods. ``part(k)`` makes k of them; ``first`` are enough for the first simulation,
-    and this many ``answers`` must agree, or one with the minimum ``least_s`` of a period (None if that is not known).
+    """A schedule of ``periods`` periods. ``part(k)`` makes k of them.
+
+    The first simulation is of ``first``. From that many chunks on, one more adds the same steps to a forest.
     """
 
     name: str
     periods: int
     part: Callable[[int], Part]
     first: int
-    answers: int = 2
-    least_s: float | None = None
-    messages: int = 0
-    """Of a forest's period; 0 of others."""
-    dense: bool = False
+    forest: "Forest | None" = None
+
+
+@dataclass(frozen=True)
+class Forest:
+    """Of a forest's period: its ``messages``, the least time that it takes, and whether the most is that and the cost
+    of a message."""
+
+    hosts: int
+    trees: int
+    hops: int
+    messages: int
+    least_s: float
+    limited: bool
+
+    @property
+    def dense(self) -> bool:
+        """Whether most ports depend on each other."""
+        return self.trees >= DENSE_LANES
+
+    def single_error(self, alpha_s: float) -> float:
+        """Of one run, relative: how far it is from the mean over ports."""
+        costly = self.dense and alpha_s > 0
+        return max(SINGLE_ERROR, SINGLE_PART * alpha_s / (self.least_s + alpha_s)) if costly else 0.0
 
 
 @dataclass(frozen=True)
@@ -112,7 +138,7 @@ class Estimate:
     seconds: float
     error: float
     periods: int
-    """The most that were simulated at once."""
+    """So many were simulated, the most at once."""
 
 
 def of_candidate(name: str, parameters: Parameters, topology: Topology, size_bytes: int) -> Periodic:
@@ -148,14 +174,13 @@ def of_forest(topology: Topology, size_bytes: int, *, trees: int = 2, chunks: in
     def part(k: int) -> Part:
         return Part(forest.all_reduce(shares, trees=trees, chunks=k, fan=fan), topology, size_bytes * k // chunks)
 
-    answers = 2 if trees <= SIMPLE_LANES else DENSE_ANSWERS
-    messages = 2 * trees * (topology.nhosts - 1)
-    sparse = Periodic("forest", chunks, part, first=height + 1, answers=answers, messages=messages)
-    if trees < DENSE_LANES:
-        return sparse
     loads = zip(forest.integer_degrees(shares, trees), topology.rates_bytes_s, strict=True)
     least_s = max(degree / rate for degree, rate in loads) * size_bytes / (trees * chunks)
-    return replace(sparse, least_s=least_s, dense=True)
+    messages = 2 * trees * (topology.nhosts - 1)
+    limited = not topology.isolated_rails  # else two hosts may share rails for less than each has
+    return Periodic(
+        "forest", chunks, part, 2 * height, Forest(topology.nhosts, trees, height, messages, least_s, limited)
+    )
 
 
 def of_r2cc(topology: Topology, size_bytes: int, *, pipeline: int = 4, chunks: int = 256) -> Periodic:
@@ -186,132 +211,131 @@ def of_hosts(name: str, topology: Topology, size_bytes: int, build: Callable[[To
     return Periodic(name, count // 2, part, first=LEAST_HOSTS // 2)
 
 
-def estimate(schedule: Periodic, *, alpha_s: float = 0.0, most_error: float = MOST_ERROR) -> Estimate:
+def estimate(
+    schedule: Periodic,
+    *,
+    alpha_s: float = 0.0,
+    most_error: float = MOST_ERROR,
+    beginning: bool = False,
+) -> Estimate:
     """The time of ``schedule``, to ``most_error`` plus the error of a simulation's tolerance (`TOLERANCE_ERROR`).
 
-    Raises `UsageError` for a limit of zero or less, and whatever `simulate` raises.
+    Small forests whose messages cost time are simulated to their end, dense ones several times, unless the
+    ``beginning`` shall do. Raises `UsageError` for a limit of zero or less, and whatever `simulate` raises.
     """
     if most_error <= 0:
         raise UsageError(f"an error of {most_error:g} at most cannot be promised; simulate the whole schedule")
-    if schedule.messages and alpha_s > 0:
-        return _of_costly(schedule, alpha_s, most_error)
-    run = _Runs(schedule, alpha_s)
-    k = max(1, schedule.first)
-    answers: list[float] = []
-    while 2 * k <= schedule.periods // 2:
-        answers.append(run.extrapolated(k, 2 * k))
-        k *= 2
-        if schedule.least_s is not None:
-            least_s = run.seconds(k) + (schedule.periods - k) * schedule.least_s
-            middle_s = (answers[-1] + least_s) / 2
-            error = abs(answers[-1] - least_s) / 2 / middle_s
-            if error <= most_error:
-                return Estimate(middle_s, error, k)
-        told = answers[-schedule.answers :]
-        error = (max(told) - min(told)) / told[-1] if told[-1] else 0.0
-        if len(told) == schedule.answers and error <= most_error:
-            return Estimate(told[-1], error, k)
-    return Estimate(run.seconds(schedule.periods), 0.0, schedule.periods)
+    if schedule.forest is None:
+        return _of_lengths(schedule, alpha_s, most_error)
+    run, messages = Looped(schedule), schedule.periods * schedule.forest.messages
+    large = messages > WHOLE_MESSAGES and schedule.forest.hosts >= LARGE_HOSTS
+    if not alpha_s or large or beginning:
+        return _of_beginning(run, schedule.forest, alpha_s, most_error)
+    if schedule.forest.dense:
+        return _of_several(
+            run, schedule.forest, alpha_s, most_error, max(1, min(MOST_RUNS, WHOLE_MESSAGES // messages))
+        )
+    return Estimate(run(alpha_s).seconds, 0.0, schedule.periods)
 
 
-def _of_costly(schedule: Periodic, alpha_s: float, most_error: float) -> Estimate:
-    """The time of a forest whose messages cost time: of the whole, or by the pace of its chunks."""
-    periods = schedule.periods
-    if periods * schedule.messages <= WHOLE_MESSAGES:
-        return _of_several(schedule, alpha_s, most_error)
-    single = SINGLE_ERROR if schedule.dense else 0.0
-    k = max(LEAST_ROUNDS, ROUNDS_PER_HOP * (schedule.first - 1), FIRST_MESSAGES // schedule.messages)
-    while 3 * k <= 2 * periods:
-        run_s, done_s = _chunks(schedule, k, alpha_s)
-        for first in (k // 4, k // 2):
-            last = k - k // 4
-            middle = (first + last) // 2
-            found_s = run_s + (periods - k) * _pace(done_s[first:last])
-            half_s = (periods - k) * abs(_pace(done_s[first:middle]) - _pace(done_s[middle:last])) / 2
-            if half_s / found_s + single <= most_error:
-                return Estimate(found_s, half_s / found_s + single, k)
-        k *= 2
-    run_s, _ = _chunks(schedule, periods, alpha_s)
-    return Estimate(run_s, single, periods)
+class Looped:
+    """A forest as a loop over its chunks, so that no step has to be made for each of them."""
+
+    def __init__(self, schedule: Periodic) -> None:
+        self.periods, self._dense = schedule.periods, schedule.forest is not None and schedule.forest.dense
+        self.before = min(schedule.first, schedule.periods)
+        """Chunks whose steps, the first ones and the last ones, lie beside the loop."""
+        few = schedule.part(self.before)
+        self._part = few if self.before == self.periods else schedule.part(self.before + 1)
+        self._places = looped_steps(few.schedule, self._part.schedule)
+
+    def __call__(self, alpha_s: float, *, seed: int = 0, enough: Callable[[float], bool] | None = None) -> Timing:
+        """The schedule, or the beginning that is ``enough`` (`simulate.Loop`). Ports of dense ones differ by chance
+        where messages cost time."""
+        seeded = self._dense and alpha_s > 0
+        tolerance = COSTLY_TOLERANCE if seeded else TOLERANCE if self._dense else 0.0
+        return simulate(
+            self._part.schedule,
+            self._part.topology,
+            self._part.size_bytes,
+            alpha_s=alpha_s,
+            tolerance=tolerance,
+            seed=seed if seeded else None,
+            loop=Loop(*self._places, max(1, self.periods - self.before), enough),
+        )
 
 
-def _of_several(schedule: Periodic, alpha_s: float, most_error: float) -> Estimate:
-    """The whole schedule: exactly, or the mean over ports that differ by chance where it is dense."""
-    whole = schedule.part(schedule.periods)
-    if not schedule.dense:
-        seconds = simulate(whole.schedule, whole.topology, whole.size_bytes, alpha_s=alpha_s).seconds
-        return Estimate(seconds, 0.0, schedule.periods)
-    most = max(1, min(MOST_RUNS, WHOLE_MESSAGES // (schedule.periods * schedule.messages)))
+def _of_beginning(run: Looped, forest: Forest, alpha_s: float, most_error: float) -> Estimate:
+    """By as many chunks as it takes until the pace of the others is known well enough."""
+    single = forest.single_error(alpha_s)
+    done_s: list[float] = []
+
+    def added(rounds: int) -> tuple[float, float]:
+        """Seconds of so many more, and how wrong that may be."""
+        low_s, high_s = _paces(done_s, run.periods, forest, alpha_s)
+        return rounds * (low_s + high_s) / 2, rounds * (high_s - low_s) / 2
+
+    def enough(now_s: float) -> bool:
+        done_s.append(now_s)
+        if len(done_s) < max(LEAST_ROUNDS, ROUNDS_PER_HOP * forest.hops):
+            return False
+        rest_s, half_s = added(run.periods - run.before - len(done_s))
+        return hypot(half_s / (now_s + rest_s), single) <= most_error
+
+    timing = run(alpha_s, enough=enough)
+    left = run.periods - run.before - timing.rounds
+    if left <= 0:
+        return Estimate(timing.seconds, single, run.periods)
+    rest_s, half_s = added(left)
+    seconds = timing.seconds + rest_s
+    return Estimate(seconds, hypot(half_s / seconds, single), run.periods - left)
+
+
+def _paces(done_s: list[float], periods: int, forest: Forest, alpha_s: float) -> tuple[float, float]:
+    """The least and the most that each further chunk adds, on average. The first third of the run fills the trees."""
+    first = len(done_s) // 3
+    pace_s = (done_s[-1] - done_s[first]) / (len(done_s) - 1 - first)
+    low_s, high_s = forest.least_s, forest.least_s + alpha_s if forest.limited else inf
+    if len(done_s) >= LEAST_PART * periods:
+        error = PACE_ERROR if forest.trees > SIMPLE_TREES else SIMPLE_PACE_ERROR
+        low_s, high_s = max(low_s, pace_s * (1 - error)), min(high_s, pace_s * (1 + error))
+    return min(low_s, pace_s), max(high_s, pace_s)
+
+
+def _of_several(run: Looped, forest: Forest, alpha_s: float, most_error: float, most: int) -> Estimate:
+    """The mean of up to so many runs of the whole schedule over ports that differ by chance."""
     found: list[float] = []
     while len(found) < most and not (len(found) >= LEAST_RUNS and _error(found) <= most_error):
-        found.append(
-            simulate(
-                whole.schedule,
-                whole.topology,
-                whole.size_bytes,
-                alpha_s=alpha_s,
-                tolerance=COSTLY_TOLERANCE,
-                seed=len(found),
-            ).seconds
-        )
-    return Estimate(float(np.mean(found)), _error(found), schedule.periods)
+        found.append(run(alpha_s, seed=len(found)).seconds)
+    error = _error(found) if len(found) > 1 else forest.single_error(alpha_s)
+    return Estimate(float(np.mean(found)), error, run.periods)
 
 
 def _error(runs_s: list[float]) -> float:
     """Of the mean of these runs, relative."""
-    if len(runs_s) < 2:
-        return SINGLE_ERROR
     interval_s = student_t(len(runs_s) - 1) * np.std(runs_s, ddof=1) / len(runs_s) ** 0.5
     return float(interval_s / np.mean(runs_s)) + TOLERANCE_ERROR
 
 
-def _chunks(schedule: Periodic, chunks: int, alpha_s: float) -> tuple[float, Floats]:
-    """Seconds of a forest of so many chunks, and the mean time at which hosts were done with each of them."""
-    part = schedule.part(chunks)
-    timing = simulate(
-        part.schedule,
-        part.topology,
-        part.size_bytes,
-        alpha_s=alpha_s,
-        tolerance=COSTLY_TOLERANCE if schedule.dense else 0.0,
-        steps=True,
-        seed=0 if schedule.dense else None,
-    )
-    ends = np.concatenate([lane for lanes in timing.step_end_s or () for lane in lanes])
-    of_chunk = np.concatenate([lane["begin"] for lanes in part.schedule.programs for lane in lanes]) % chunks
-    return timing.seconds, np.bincount(of_chunk, weights=ends) / np.bincount(of_chunk)
+def _of_lengths(schedule: Periodic, alpha_s: float, most_error: float) -> Estimate:
+    """By two lengths, of which the answer agrees with that of the two before."""
+    found: dict[int, float] = {}
 
+    def seconds(periods: int) -> float:
+        if periods not in found:
+            part = schedule.part(periods)
+            tolerance = TOLERANCE if part.schedule.nlanes >= DENSE_LANES else 0.0
+            simulated = simulate(part.schedule, part.topology, part.size_bytes, alpha_s=alpha_s, tolerance=tolerance)
+            found[periods] = simulated.seconds
+        return found[periods]
 
-def _pace(done_s: Floats) -> float:
-    """Seconds from one of them to the next, by least squares. Its sums are exact: what it says decides whether more is
-    simulated, which has to be the same on every machine."""
-    middle = (len(done_s) - 1) / 2
-    offsets = [index - middle for index in range(len(done_s))]
-    moment = fsum(offset * done for offset, done in zip(offsets, done_s.tolist(), strict=True))
-    return moment / fsum(offset * offset for offset in offsets)
-
-
-class _Runs:
-    """Simulations of one schedule's parts, each made once."""
-
-    def __init__(self, schedule: Periodic, alpha_s: float) -> None:
-        self._schedule, self._alpha_s = schedule, alpha_s
-        self._known: dict[int, float] = {}
-
-    def extrapolated(self, few: int, more: int) -> float:
-        """The time of all periods, from these two lengths."""
-        first, last = self.seconds(few), self.seconds(more)
-        return last + (last - first) * (self._schedule.periods - more) / (more - few)
-
-    def seconds(self, periods: int) -> float:
-        """The time of so many periods."""
-        if periods not in self._known:
-            part = self._schedule.part(periods)
-            self._known[periods] = simulate(
-                part.schedule,
-                part.topology,
-                part.size_bytes,
-                alpha_s=self._alpha_s,
-                tolerance=TOLERANCE if part.schedule.nlanes >= DENSE_LANES else 0.0,
-            ).seconds
-        return self._known[periods]
+    k = max(1, schedule.first)
+    before_s = None
+    while 2 * k <= schedule.periods // 2:
+        told_s = seconds(2 * k) + (seconds(2 * k) - seconds(k)) * (schedule.periods - 2 * k) / k
+        k *= 2
+        error = abs(told_s - before_s) / told_s if before_s is not None and told_s else 0.0
+        if before_s is not None and error <= most_error:
+            return Estimate(told_s, error, k)
+        before_s = told_s
+    return Estimate(seconds(schedule.periods), 0.0, schedule.periods)

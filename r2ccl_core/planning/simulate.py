@@ -4,7 +4,7 @@ The model is in ``native/simulate/simulator.h``; this file turns a `Topology` in
 simulated schedule is the one that the runtime executes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -17,6 +17,7 @@ from r2ccl_core.model.schedule import STEP, Schedule, chunk_offsets
 from r2ccl_core.model.topology import Topology
 
 Floats = npt.NDArray[np.float64]
+Places = npt.NDArray[np.int64]
 
 UNEVEN = 1e-3
 """No two ports are quite alike. Ports that are may keep a dense schedule in step, 3 to 5 % faster than where they
@@ -29,6 +30,21 @@ class Change:
 
     at_s: float
     topology: Topology
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Steps that each lane runs again and again, ``rounds`` times at most: those from ``begin`` to ``end``, which count
+    the steps of all lanes, rank by rank.
+
+    ``enough`` is called after each round with the mean time at which lanes were done with it. Once it is true, rounds
+    end that no lane has begun.
+    """
+
+    begin: Places
+    end: Places
+    rounds: int
+    enough: Callable[[float], bool] | None = None
 
 
 @dataclass(frozen=True)
@@ -46,12 +62,13 @@ class Link:
 class Timing:
     """Result of a simulation: seconds of the whole collective, of every step, and use of every link.
 
-    ``step_end_s`` is None unless asked for; it is indexed ``[rank][lane][step]``.
+    ``step_end_s`` is None unless asked for; it is indexed ``[rank][lane][step]``. ``rounds`` of a `Loop` were run.
     """
 
     seconds: float
     links: tuple[Link, ...]
     step_end_s: tuple[tuple[Floats, ...], ...] | None = None
+    rounds: int = 1
 
     def received_bytes(self, rank: int) -> int:
         """Bytes that ``rank`` received from other ranks."""
@@ -74,6 +91,7 @@ def simulate(
     steps: bool = False,
     tolerance: float = 0.0,
     seed: int | None = None,
+    loop: Loop | None = None,
 ) -> Timing:
     """Runs ``schedule`` for a vector of ``size_bytes`` on ``topology``, which may change during the run.
 
@@ -90,7 +108,7 @@ def simulate(
     lane_begin = np.cumsum([0, *map(len, lanes)], dtype=np.int64)
     flat = np.concatenate(lanes) if lanes else np.zeros(0, dtype=STEP)
     ends = np.zeros(len(flat) if steps else 0)
-    seconds, stalled, table = native.load().simulate(
+    seconds, rounds, stalled, table = native.load().simulate(
         nhosts=topology.nhosts,
         host_of_rank=np.array(topology.host_of_rank, dtype=np.int32),
         nlanes=schedule.nlanes,
@@ -105,10 +123,30 @@ def simulate(
         slots=slots,
         tolerance=tolerance,
         step_end_s=ends,
+        loops=np.concatenate([loop.begin, loop.end]) if loop else np.zeros(0, dtype=np.int64),
+        rounds=loop.rounds if loop else 1,
+        enough=loop.enough if loop else None,
     )
     if stalled:
         raise ScheduleError(f"{schedule.name}: {stalled}")
-    return Timing(seconds, _links(table), _by_lane(schedule, ends, lane_begin) if steps else None)
+    return Timing(seconds, _links(table), _by_lane(schedule, ends, lane_begin) if steps else None, rounds)
+
+
+def looped_steps(few: Schedule, more: Schedule) -> tuple[Places, Places]:
+    """Where the steps that ``few`` lacks begin and end in each lane of ``more``.
+
+    A `Loop` over them makes schedules of any length, if more of the same only adds such steps in one place.
+    """
+    short, long = ([lane_ for program in one.programs for lane_ in program] for one in (few, more))
+    counts, longer = (np.array([len(lane_) for lane_ in lanes], dtype=np.int64) for lanes in (short, long))
+    firsts, longer_firsts = np.cumsum(counts) - counts, np.cumsum(longer) - longer
+    owner = np.repeat(np.arange(len(counts)), counts)
+    place = np.arange(len(owner)) - firsts[owner]
+    steps, others = np.concatenate(short), np.concatenate(long)[longer_firsts[owner] + place]
+    differ = np.flatnonzero((steps["recv"] != others["recv"]) | (steps["send"] != others["send"]))
+    alike = counts.copy()
+    np.minimum.at(alike, owner[differ], place[differ])
+    return longer_firsts + alike, longer_firsts + alike + longer - counts
 
 
 def _unevenness(seed: int | None, topology: Topology, paired: bool) -> Floats:

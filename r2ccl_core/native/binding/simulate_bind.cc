@@ -1,9 +1,11 @@
 // Python's door to the simulator: checks array sizes, runs without the interpreter lock, returns arrays.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/function.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -42,12 +44,13 @@ Table ConnectionTable(const Outcome& outcome) {
   return Table(values, {rows, 6}, owner);
 }
 
-std::tuple<double, std::string, Table> Simulate(int nhosts, Input<int32_t> host_of_rank, int nlanes,
-                                                Input<int32_t> steps, Input<int64_t> lane_begin,
-                                                Input<int64_t> chunk_offset, Input<double> epoch_start_s,
-                                                Matrix capacities, bool paired, double latency_s,
-                                                double inner_latency_s, int slots, double tolerance,
-                                                StepEnds step_end_s) {
+std::tuple<double, int32_t, std::string, Table> Simulate(int nhosts, Input<int32_t> host_of_rank, int nlanes,
+                                                         Input<int32_t> steps, Input<int64_t> lane_begin,
+                                                         Input<int64_t> chunk_offset, Input<double> epoch_start_s,
+                                                         Matrix capacities, bool paired, double latency_s,
+                                                         double inner_latency_s, int slots, double tolerance,
+                                                         StepEnds step_end_s, Input<int64_t> loops, int32_t rounds,
+                                                         std::function<bool(double)> enough) {
   Problem problem;
   problem.nranks = static_cast<int32_t>(host_of_rank.shape(0));
   problem.nlanes = nlanes;
@@ -71,12 +74,32 @@ std::tuple<double, std::string, Table> Simulate(int nhosts, Input<int32_t> host_
   Require(slots >= 1, "at least one slot");
   Require(tolerance >= 0.0 && tolerance < 1.0, "a tolerance of 0 to 1");
   const bool wanted = step_end_s.shape(0) == static_cast<size_t>(problem.nsteps());
+  const auto lanes = static_cast<size_t>(problem.nranks) * nlanes;
+  const bool repeats = loops.shape(0) > 0;
+  Require(!repeats || (loops.shape(0) == 2 * lanes && !wanted),
+          "loops: a begin and an end for each lane, no step ends");
+  Require(rounds >= 1, "at least one round");
+  for (size_t lane = 0; repeats && lane < lanes; ++lane) {
+    const int64_t begin = loops.data()[lane], end = loops.data()[lanes + lane];
+    Require(problem.lane_begin[lane] <= begin && begin <= end && end <= problem.lane_begin[lane + 1], "a lane's loop");
+  }
+  if (repeats) {
+    problem.loop_begin = loops.data();
+    problem.loop_end = loops.data() + lanes;
+  }
+  problem.rounds = rounds;
+  if (enough) {
+    problem.enough = [&enough](double done_s) {
+      nb::gil_scoped_acquire locked;
+      return enough(done_s);
+    };
+  }
   Outcome outcome;
   {
     nb::gil_scoped_release unlocked;
     outcome = Run(problem, wanted ? step_end_s.data() : nullptr);
   }
-  return {outcome.seconds, outcome.stalled, ConnectionTable(outcome)};
+  return {outcome.seconds, outcome.rounds, outcome.stalled, ConnectionTable(outcome)};
 }
 
 }  // namespace
@@ -86,5 +109,5 @@ void bind_simulate(nb::module_& module) {
   using namespace nb::literals;
   module.def("simulate", &r2ccl::simulate::Simulate, "nhosts"_a, "host_of_rank"_a, "nlanes"_a, "steps"_a,
              "lane_begin"_a, "chunk_offset"_a, "epoch_start_s"_a, "capacities"_a, "paired"_a, "latency_s"_a,
-             "inner_latency_s"_a, "slots"_a, "tolerance"_a, "step_end_s"_a);
+             "inner_latency_s"_a, "slots"_a, "tolerance"_a, "step_end_s"_a, "loops"_a, "rounds"_a, "enough"_a.none());
 }

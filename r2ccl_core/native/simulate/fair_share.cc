@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <utility>
 
@@ -18,6 +19,10 @@ constexpr double kLeastTolerance = 1e-9;
 // A change that has made ports be looked at so often, for every port there is, is not local: filling everything is
 // faster.
 constexpr size_t kLooksPerPort = 4;
+
+// Two beside each other, as any 64-bit processor has them.
+using Pair = double __attribute__((vector_size(16)));
+using Mask = int64_t __attribute__((vector_size(16)));
 
 }  // namespace
 
@@ -225,17 +230,20 @@ double FairShare::Waterfill(double capacity, int32_t all, double guess) const {
 
 // REQUIRES: a finite rate; the limits are followed by unlimited ones up to a multiple of kAbreast.
 FairShare::UpTo FairShare::LimitsUpTo(double rate, int32_t all) const {
-  double sums[kAbreast] = {};
-  int64_t counts[kAbreast] = {};
+  const Pair most = {rate, rate};
+  Pair sums[2] = {};
+  Mask counts[2] = {};
   for (int32_t i = 0; i < all; i += kAbreast) {
-    for (int32_t j = 0; j < kAbreast; ++j) {
-      const double limit = limits_[i + j];
-      sums[j] += limit <= rate ? limit : 0.0;
-      counts[j] += limit <= rate ? 1 : 0;
+    for (int32_t j = 0; j < 2; ++j) {
+      Pair limits;
+      std::memcpy(&limits, &limits_[i + 2 * j], sizeof(limits));
+      const Mask within = limits <= most;  // -1 or 0
+      sums[j] += reinterpret_cast<Pair>(reinterpret_cast<Mask>(limits) & within);
+      counts[j] -= within;
     }
   }
-  return {(sums[0] + sums[1]) + (sums[2] + sums[3]),
-          static_cast<int32_t>(counts[0] + counts[1] + counts[2] + counts[3])};
+  return {(sums[0][0] + sums[0][1]) + (sums[1][0] + sums[1][1]),
+          static_cast<int32_t>(counts[0][0] + counts[0][1] + counts[1][0] + counts[1][1])};
 }
 
 double FairShare::LimitElsewhere(int32_t place) const {

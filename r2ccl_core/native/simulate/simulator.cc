@@ -37,8 +37,17 @@ struct Move {
 struct LaneState {
   int64_t next = 0;
   int64_t end = 0;
+  int64_t loop_begin = 0;
+  int64_t loop_end = 0;
+  int32_t rounds = 0;     // done
   Move move;              // the next step's: lanes take turns, and each read of a step is a miss of the caches
   bool received = false;  // the current step's receive is done
+};
+
+// One time that lanes run what they repeat.
+struct Round {
+  double sum_s = 0.0;  // of the times at which lanes were done with it
+  int32_t lanes = 0;
 };
 
 // A message in its latency.
@@ -61,6 +70,8 @@ class Simulation {
         step_end_s_(step_end_s),
         connections_(Connect()),
         lanes_(Lanes()),
+        nloops_(NumLoops()),
+        last_round_(problem.rounds),
         places_(PowerOfTwo(problem.slots)),
         queued_sizes_(connections_.size() * static_cast<size_t>(places_), 0),
         shares_(problem.nports(), Flows(), problem.tolerance) {}
@@ -82,9 +93,18 @@ class Simulation {
     for (int64_t i = 0; i < NumLanes(); ++i) {
       lanes[i].next = problem_.lane_begin[i];
       lanes[i].end = problem_.lane_begin[i + 1];
+      if (problem_.loop_begin != nullptr) {
+        lanes[i].loop_begin = problem_.loop_begin[i];
+        lanes[i].loop_end = problem_.loop_end[i];
+      }
       if (lanes[i].next < lanes[i].end) lanes[i].move = moves_[lanes[i].next];
     }
     return lanes;
+  }
+
+  int32_t NumLoops() const {
+    return static_cast<int32_t>(std::count_if(lanes_.begin(), lanes_.end(),
+                                              [](const LaneState& lane) { return lane.loop_begin < lane.loop_end; }));
   }
 
   // Numbers the connections in order of first use, the sizes of messages, and every step's of both.
@@ -160,8 +180,21 @@ class Simulation {
       if (move.send != kNone && !Post(move.send, id, move.size)) return;
       if (step_end_s_ != nullptr) step_end_s_[lane.next] = now_;
       lane.received = false;
-      if (++lane.next < lane.end) lane.move = moves_[lane.next];
+      ++lane.next;
+      if (lane.next == lane.loop_end && lane.loop_begin < lane.loop_end) EndRound(&lane);
+      if (lane.next < lane.end) lane.move = moves_[lane.next];
     }
+  }
+
+  void EndRound(LaneState* lane) {
+    if (static_cast<size_t>(lane->rounds) == rounds_.size()) rounds_.emplace_back();
+    Round& round = rounds_[lane->rounds++];
+    round.sum_s += now_;
+    if (++round.lanes == nloops_ && !enough_ && problem_.enough && problem_.enough(round.sum_s / nloops_)) {
+      enough_ = true;  // one that is done with as many rounds as any is in the next
+      last_round_ = std::min(last_round_, static_cast<int32_t>(rounds_.size()) + 1);
+    }
+    if (lane->rounds < last_round_) lane->next = lane->loop_begin;
   }
 
   bool Consume(Connection& connection, int32_t lane) {
@@ -260,6 +293,7 @@ class Simulation {
   Outcome Report() const {
     Outcome outcome;
     outcome.seconds = last_arrival_s_;
+    outcome.rounds = last_round_;
     outcome.connections = ends_;
     for (size_t i = 0; i < connections_.size(); ++i) {
       outcome.connections[i].messages = connections_[i].arrived;
@@ -286,6 +320,10 @@ class Simulation {
   std::vector<ConnectionUse> ends_;  // of each connection; its use is filled in at the end
   std::vector<Connection> connections_;
   std::vector<LaneState> lanes_;
+  int32_t nloops_;  // lanes that repeat something
+  int32_t last_round_;
+  bool enough_ = false;
+  std::vector<Round> rounds_;          // that any lane is done with
   int32_t places_;                     // the slots of a connection and some more: a power of two
   std::vector<int32_t> queued_sizes_;  // which of the sizes, of messages that have a place
   FairShare shares_;

@@ -11,6 +11,9 @@
 //       and, with `paired`, [2H+2R + a*H + b] for what host a can move to host b over common rails.
 //     Ranks of one host talk over their inner links only.
 //   - Capacities change at given times.
+//   - A part of each lane's steps may be run again and again, all lanes equally often. Whoever asks for that hears,
+//   after
+//     each time, when the lanes were done with it on average, and may have it be the last time but for what has begun.
 //   - With a tolerance, a port is looked at only once what its flows need has changed by that part of its capacity.
 //
 // The same problem takes the same time to the last bit on every machine: some schedules are chaotic, so the last bit of
@@ -23,6 +26,7 @@
 #define R2CCL_SIMULATE_SIMULATOR_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -55,6 +59,13 @@ struct Problem {
   int32_t slots = 4;
   double tolerance = 0.0;
 
+  const int64_t* loop_begin = nullptr;  // of each lane, a position in steps; null: nothing is repeated
+  const int64_t* loop_end = nullptr;    // equal to loop_begin where the lane has nothing to repeat
+  int32_t rounds = 1;                   // how often, at most
+  // All lanes are done with one more round, on average at that time: whether that is enough. The others follow it in
+  // order; those that a lane has begun by then are completed by all.
+  std::function<bool(double)> enough;
+
   int64_t nsteps() const { return lane_begin[static_cast<int64_t>(nranks) * nlanes]; }
   int32_t nports() const { return 2 * nhosts + 2 * nranks + (paired ? nhosts * nhosts : 0); }
 };
@@ -70,6 +81,7 @@ struct ConnectionUse {
 
 struct Outcome {
   double seconds = 0.0;
+  int32_t rounds = 1;
   std::string stalled;  // empty, or one line: who waits for whom for ever
   std::vector<ConnectionUse> connections;
 };

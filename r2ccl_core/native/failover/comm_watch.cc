@@ -129,7 +129,9 @@ bool Comm::PeerIsGone(int64_t now_ns) {
 
 std::string Comm::Obstacle() const {
   for (const Path& path : paths_) {
-    if (!path.obstacle.empty()) return "; this host said: " + path.obstacle;
+    bool asks = path.obstacle.empty() && path.stream != nullptr;
+    std::string obstacle = asks ? path.stream->obstacle() : path.obstacle;
+    if (!obstacle.empty()) return "; this host said: " + obstacle;
   }
   return "";
 }

@@ -186,7 +186,7 @@ def test_pipes_devices_and_huge_files_are_not_read(tmp_path: Path) -> None:
     ):
         with pytest.raises(MistakeError, match=remedy):
             load(path)
-        with pytest.raises(SchemaError, match="Not a directory"):
+        with pytest.raises(SchemaError, match="is a file; give the folder of a run"):
             load_folder(path)
         with pytest.raises(ManifestError, match=remedy):
             manifest.load(path)

@@ -223,6 +223,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(folder.glob("*.whl"))
 
 
+@pytest.mark.long  # compiles the package on two hosts
 @pytest.mark.slow
 def test_the_package_is_installed_once_on_hosts_that_share_a_file_system(
     hosts: Inventory, wheel: Path, tmp_path: Path

@@ -13,6 +13,7 @@ SOAK = Path(__file__).parents[2] / "experiments" / "soak.toml"
 SHORT = ("sweep.repeats=1", 'workload.min_duration="8 s"')
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.netns
 @pytest.mark.timeout(500)

@@ -28,6 +28,8 @@ UNITY_FILES = 12
 SANITIZER = {"plain": "", "address": "address,undefined", "thread": "thread"}
 # Optimising what AddressSanitizer and UBSan add to the code takes as long as all else that the compiler does with it.
 OPTIMISE = {"plain": "-O1", "address": "-O0", "thread": "-O1"}
+SANITIZED = ["address", pytest.param("thread", marks=pytest.mark.long)]
+"""ThreadSanitizer needs a build of the whole core of its own, and its programs take several times as long."""
 SANITIZER_OPTIONS = {
     # The interceptor of dynamic thread-local storage crashes the leak check after a dlclose.
     "ASAN_OPTIONS": "detect_leaks=1:intercept_tls_get_addr=0",

@@ -1,4 +1,5 @@
-"""The C++ core's own tests, built by CMake: all under AddressSanitizer and UBSan, those with threads under TSan.
+"""The C++ core's own tests, built by CMake: all under AddressSanitizer and UBSan, and under
+TSan where `-m long` asks for it.
 
 They wait for timers most of the time, so a few processes, each with a share of them, run side by side.
 
@@ -32,11 +33,12 @@ class Flavour:
 
     name: str
     schedules: int
+    marks: tuple[pytest.MarkDecorator, ...] = (pytest.mark.slow,)
 
 
 FLAVOURS = (
     Flavour("address", 120),
-    Flavour("thread", 40),
+    Flavour("thread", 40, (pytest.mark.slow, pytest.mark.long)),
 )
 
 
@@ -80,7 +82,7 @@ def run_shard(tests: Path, shard: int, env: dict[str, str]) -> str:
 @pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is missing (on Debian: apt install cmake)")
 @pytest.mark.skipif(shutil.which("c++") is None, reason="a C++ compiler is missing (on Debian: apt install g++)")
 @pytest.mark.parametrize(
-    "flavour", [pytest.param(flavour, id=flavour.name, marks=pytest.mark.slow) for flavour in FLAVOURS]
+    "flavour", [pytest.param(flavour, id=flavour.name, marks=flavour.marks) for flavour in FLAVOURS]
 )
 def test_cpp(flavour: Flavour) -> None:
     """Every GoogleTest of r2ccl_core/native/tests passes in this flavour."""

@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from plugin_build import MARKS, SANITIZER_OPTIONS, build_plugin, build_program, must, run
+from plugin_build import MARKS, SANITIZED, SANITIZER_OPTIONS, build_plugin, build_program, must, run
 
 DRIVER = ("plugin_driver.c", "plugin_peer.c", "plugin_tables.c")
 VERSIONS = (8, 9, 10, 11, 12)
@@ -149,7 +149,7 @@ def test_the_plugin_brings_its_c_plus_plus_library_along(plugin: Path) -> None:
     assert "NODELETE" in dynamic
 
 
-@pytest.mark.parametrize("flavour", ["address", "thread"])
+@pytest.mark.parametrize("flavour", SANITIZED)
 def test_the_contract_holds_under_a_sanitizer(flavour: str) -> None:
     plugin, driver = build_plugin(flavour), build_program(flavour, *DRIVER)
     for version, extra in ((8, {}), (12, striped(2))):

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from plugin_build import BUILDS, MARKS, PLUGIN, SANITIZER_OPTIONS, build_plugin, build_program, must, run
+from plugin_build import BUILDS, MARKS, PLUGIN, SANITIZED, SANITIZER_OPTIONS, build_plugin, build_program, must, run
 from rails import Rails, rails
 
 from harness.cluster import rights
@@ -142,7 +142,7 @@ def test_communicators_come_and_go_while_nics_fail(
     assert len(told) > 2  # NICs, each lost twice
 
 
-@pytest.mark.parametrize("flavour", ["address", "thread"])
+@pytest.mark.parametrize("flavour", SANITIZED)
 def test_no_error_under_a_sanitizer(flavour: str) -> None:
     done = live(build_program(flavour, *LIFE), build_plugin(flavour), "2.28", "--rounds", 10)
     assert done.returncode == 0, done.stdout

@@ -72,6 +72,7 @@ def test_what_a_host_sends_is_counted_by_layout() -> None:
     assert LayoutModel(pp=4).least_host_bytes(4, shape, 64, 2) == activation
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @NEEDS_TORCH
 @needs_entry_point("torch.backends")

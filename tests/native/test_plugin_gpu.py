@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from gpu_stand_in import build_stand_in
-from plugin_build import MARKS, SANITIZED, SANITIZER_OPTIONS, build_plugin, run
+from plugin_build import MARKS, SANITIZER_OPTIONS, build_plugin, run
 
 from harness.cluster import rights
 
@@ -87,7 +87,8 @@ def test_another_value_of_the_variable_is_refused(tmp_path: Path) -> None:
     assert any("R2CC_GDR=2: give a whole number from 0 to 1" in line for line in said)
 
 
-@pytest.mark.parametrize("flavour", SANITIZED)
+@pytest.mark.long
+@pytest.mark.parametrize("flavour", ["address", "thread"])
 def test_gpu_memory_under_a_sanitizer(tmp_path: Path, flavour: str) -> None:
     for words in ((8,), (12, "--dmabuf")):
         done, _ = drive(tmp_path, flavour, *words)

@@ -187,9 +187,7 @@ bool VerbsStream::ReadProgress(Progress* progress) {
   int64_t now_ns = Now();
   if (dialled_ && !by_rdma_ && !gone_) {
     if ((stage_ == Stage::kOffered || stage_ == Stage::kTesting) && now_ns > deadline_ns_) {
-      FailTry("test messages have not come back within " + std::to_string(kTryNs / kMillisecond) +
-                  " ms; does the rail pass UDP port 4791, with packets of the port's MTU?",
-              true);
+      FailTry(kNoWord, true);
     }
     if (stage_ == Stage::kTcp && peer_takes_ && now_ns >= shared_->ways.NotBefore(key())) Try(now_ns);
   }

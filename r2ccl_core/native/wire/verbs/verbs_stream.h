@@ -123,6 +123,8 @@ class VerbsStream final : public Stream,
 
  private:
   static constexpr int64_t kTryNs = 2000 * kMillisecond;  // for an attempt
+  static constexpr const char* kNoWord =
+      "test messages have not come back in time; does the rail pass UDP port 4791, with packets of the port's MTU?";
 
   enum class Stage { kTcp, kOffered, kTesting, kAnswered, kTested };
   // How far a body is on its way by RDMA.

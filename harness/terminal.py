@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 import textwrap
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -47,6 +48,16 @@ def fits(shown: "Table", out: "Console") -> bool:
     """Whether a table has room on `out` without a word cut or broken."""
     unlimited = out.options.update(width=10_000)
     return out.measure(shown, options=unlimited).maximum <= out.width
+
+
+def show(shown: "Table", words: Sequence[str], wide: int = WIDTH) -> None:
+    """Prints a table on standard output where it has room; otherwise each of its rows in words, one paragraph each."""
+    out = console(wide)
+    if width() is None or fits(shown, out):
+        out.print(shown)
+        return
+    for text in words:
+        say(text, indent="  ")
 
 
 def folded(text: str, indent: str = "", columns: int | None = None) -> str:

@@ -49,7 +49,7 @@ class Finding:
     @property
     def regressed(self) -> bool:
         """Whether this finding fails the comparison."""
-        missing = self.conclusion == "not measured in NEW" and METRICS[self.metric].of != "some trials"
+        missing = self.conclusion == "not measured in NEW" and not METRICS[self.metric].of.startswith("some")
         return self.conclusion == "regression" or missing
 
     @property

@@ -13,6 +13,9 @@ from reports.headline import Line, at_largest, healthy_shares
 from reports.metrics import METRICS
 from reports.wording import NOTHING, number, percent, plural, sized
 
+DOUBTFUL = 0.05
+"""The share of the healthy time by which a fault may seem to save time before that is explained; what the repeats of a
+summary should be able to show."""
 MOST_SIZES = 2
 """Up to this many smaller sizes are listed one by one; of more, their range."""
 
@@ -186,3 +189,19 @@ def scope_note(lines: Sequence[Line]) -> str:
         return f"{what.capitalize()} of each system and fault."
     at = f"At {sizes} unless another size is named, {what} of each system and fault"
     return f"{at}; every size is in the table of all numbers."
+
+
+def remarks(lines: Sequence[Line]) -> list[str]:
+    """What a reader of the table's numbers has to know about these ones."""
+    told = []
+    if any(line.comes_and_goes for line in cells_of(lines)):
+        told.append(
+            "A fault that comes and goes is judged by all iterations from its first loss to the end of the trial, also "
+            "those while the NIC worked; so are speed and T/T0 after it."
+        )
+    if any(line["lost_ms"].n and line["lost_share"].median < -DOUBTFUL for line in lines):
+        told.append(
+            "Time lost below 0 means that something else slowed the iterations before the fault, and what the fault "
+            "cost is not known; repeat those trials on a quieter machine."
+        )
+    return told

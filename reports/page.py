@@ -18,7 +18,7 @@ from reports import columns, palette
 from reports.flat import flat
 from reports.headline import Line
 from reports.metrics.metric import Metric
-from reports.overview import overview, scope_note, unit
+from reports.overview import overview, remarks, scope_note, unit
 from reports.state import effect_text
 from reports.stats import Estimate
 from reports.targets import Target
@@ -145,6 +145,7 @@ def html(content: Content, live: Live | None = None) -> str:
         overview=overview(content.lines),
         speed_unit=unit(content.lines),
         scope_note=scope_note(content.lines),
+        remarks=remarks(content.lines),
         places={system: place % len(palette.COLORS) for place, system in enumerate(columns.systems(content.lines))},
         with_earlier=any(entry.earlier for entry in content.entries),
         max_iterations=MAX_ITERATIONS,

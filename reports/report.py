@@ -55,6 +55,8 @@ from reports.unwatched import unwatched_hosts
 from reports.wording import at_size, number
 
 MAX_TIMELINES = 24
+MOST_NAMED = 4
+"""At most so many trials are named in a line about several."""
 MAX_STATES = 8
 """At most so many timelines have the hosts' state below them; its panels take as long to draw as the rest."""
 Pictures = dict[tuple[str, str], Picture]
@@ -259,8 +261,8 @@ def _says(part: pd.DataFrame, metric: str) -> str:
 
 
 def _timelines(runs: Sequence[LoadedRun], figures: Path) -> tuple[Pictures, list[str], list[str]]:
-    """Timelines by run and trial: one for the representative of every case, size and system; a line for each that has
-    too few samples, and one for each table that cannot be read."""
+    """Timelines by run and trial: one for the representative of every case, size and system; a line for those that
+    have too few samples, and one for each table that cannot be read."""
     drawn: Pictures = {}
     sparse: list[str] = []
     unread: list[str] = []
@@ -273,7 +275,7 @@ def _timelines(runs: Sequence[LoadedRun], figures: Path) -> tuple[Pictures, list
             continue
         rates = throughput(samples)
         if rates.empty:
-            sparse.append(f"{trial.trial_id}: too few counter samples for a timeline")
+            sparse += [] if trial.simulated else [trial.trial_id]  # a simulation has no counters
             continue
         logged = log_events(run, trial)
         if isinstance(logged, str) and (run.trial_folder(trial) / EVENTS.file).exists():
@@ -285,7 +287,15 @@ def _timelines(runs: Sequence[LoadedRun], figures: Path) -> tuple[Pictures, list
         told = timeline.caption(trial, rates, state)
         uri = save(figure, figures, f"timeline-{len(drawn) + 1:02d}", told)
         drawn[run.name, trial.trial_id] = Picture(f"Timeline of {trial.trial_id}", uri, told, _story(trial))
-    return drawn, sparse, unread
+    return drawn, _too_few(sparse), unread
+
+
+def _too_few(trials: Sequence[str]) -> list[str]:
+    """The line about trials without enough samples, of which there may be hundreds."""
+    if not trials:
+        return []
+    more = f" and {len(trials) - MOST_NAMED} more" if len(trials) > MOST_NAMED else ""
+    return [f"{', '.join(trials[:MOST_NAMED])}{more}: too few counter samples for a timeline"]
 
 
 def _state(run: LoadedRun, trial: Trial, unread: list[str]) -> pd.DataFrame | None:

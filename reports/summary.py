@@ -125,7 +125,7 @@ def _healthy(lines: Sequence[Line]) -> str:
     shares = [share for own in by_setup.values() for share in own.values()]
     between = " to ".join(dict.fromkeys(f"{100 * s:.1f}" for s in (min(shares), max(shares))))
     sizes = ", ".join(dict.fromkeys(sized(line.size_bytes) for line in known))
-    limits = ", ".join(dict.fromkeys(f"{line['before_gbs'].median / line['share'].median:.3g}" for line in known))
+    limits = ", ".join(dict.fromkeys(f"{line['before_gbs'].median / line['share'].median:.4g}" for line in known))
     return f"Healthy, at {sizes}, the bus bandwidth was {between} % of what the NICs carry ({limits} GB/s)."
 
 

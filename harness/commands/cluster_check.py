@@ -23,7 +23,7 @@ from harness.experiment.file import load
 from harness.experiment.model import Experiment
 from harness.sweep.interrupt import stoppable
 from harness.sweep.rehearse import kinds
-from harness.terminal import console
+from harness.terminal import console, say, width
 from r2ccl_core.errors import UsageError
 
 SCHEMA = 1
@@ -34,6 +34,8 @@ MAX_NAMES = 4
 
 WIDTH = 140
 """Width of the table if it is written to a file."""
+LEAST_OF_TABLE = 72
+"""Columns of a terminal from which findings are a table; in fewer, its first three columns leave too little room."""
 
 _STYLES = {Severity.OK: "green", Severity.NOTE: "cyan", Severity.WARNING: "yellow", Severity.ERROR: "bold red"}
 
@@ -115,12 +117,19 @@ def print_findings(found: Sequence[Finding], count: int) -> None:
     for _ in range(3):
         table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
+    narrow = (columns := width()) is not None and columns < LEAST_OF_TABLE
     for finding, names in merged(found):
+        style, where = _STYLES[finding.severity], _names(names, count)
+        if narrow:
+            say(f"{finding.severity}, {finding.topic}, {where}: {finding.what}", style, indent="  ")
+            if finding.remedy:
+                say(f"    {finding.remedy}")
+            continue
         said = f"{finding.what}\n  {finding.remedy}" if finding.remedy else finding.what
-        severity = Text(finding.severity, style=_STYLES[finding.severity])
-        table.add_row(severity, finding.topic, _names(names, count), said)
+        table.add_row(Text(finding.severity, style=style), finding.topic, where, said)
     counts = Counter(finding.severity for finding in found)
-    console(WIDTH).print(table)
+    if not narrow:
+        console(WIDTH).print(table)
     shown = [f"{counts[s]} {s}{'' if s is Severity.OK or counts[s] == 1 else 's'}" for s in reversed(Severity)]
     print(f"{count} host{'s' * (count != 1)}: {', '.join(shown)}")
 

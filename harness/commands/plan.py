@@ -1,13 +1,17 @@
 """``harness plan``: the predicted time of every algorithm on a cluster with lost NICs, and which one to use."""
 
 import json
+from collections.abc import Iterator
 
 from harness.commands.cluster_options import ClusterOptions, read_option, size_of
 from harness.errors import ExitCode
-from harness.terminal import say
+from harness.terminal import say, width
 from r2ccl_core.errors import UsageError
-from r2ccl_core.planning.planner import as_record, explain, plan
-from r2ccl_core.units import parse_duration
+from r2ccl_core.planning.planner import Candidate, Plan, as_record, plan
+from r2ccl_core.units import format_size, parse_duration
+
+CHOSEN = "bold green"
+LEGEND = "T/T0: over the time of what is chosen without a loss; /bound: over the lower bound with it"
 
 
 def plan_command(
@@ -23,12 +27,56 @@ def plan_command(
         raise UsageError(f"--operations {operations}: give 0 or more")
     size_bytes = size_of(size)
     alpha_s = read_option("--alpha", parse_duration, alpha)
-    result = plan(cluster.topology(), collective, size_bytes, alpha_s, operations=operations)
+    topology = cluster.topology()
+    result = plan(topology, collective, size_bytes, alpha_s, operations=operations)
+    healthy = result if topology == topology.healthy else plan(topology.healthy, collective, size_bytes, alpha_s)
     if as_json:
-        print(json.dumps(as_record(result), indent=2))
+        print(json.dumps({**as_record(result), "healthy_s": healthy.chosen.seconds}, indent=2))
         return ExitCode.OK
-    for line in explain(result).splitlines():
-        # A table: text that does not fit continues in the column of its last words.
-        chosen = line.startswith(("*", "chosen:"))
-        say(line, style="bold green" if chosen else "", indent=" " * 8)
+    cost = f"{alpha_s * 1e6:g} us a message"
+    say(f"{collective} of {format_size(size_bytes)}: {topology.in_words()}, {cost}", indent="    ")
+    for line, style in _lines(result, healthy.chosen.seconds, width()):
+        say(line, style, indent="    ")
+    say(f"chosen: {result.chosen.name}, {result.reason}", CHOSEN, indent="    ")
+    say(LEGEND, indent="    ")
     return ExitCode.OK
+
+
+def _lines(result: Plan, healthy_s: float, columns: int | None) -> Iterator[tuple[str, str]]:
+    """Every candidate beside the bound, each with its style: a table; below its numbers the idea, where there is no
+    room beside them; in words where there is none for the numbers."""
+    longest = max(len(one.name) for one in result.candidates)
+    head = f"  {'':{longest}}  {'time':>11}  {'T/T0':>7}  {'/bound':>7}"
+    ideas = {one.name: _idea(one) for one in result.candidates}
+    beside = columns is None or len(head) + 2 + max(map(len, ideas.values())) <= columns
+    table = columns is None or len(head) <= columns
+    if table:
+        yield head, ""
+    for one in result.candidates:
+        mark, style = ("* ", CHOSEN) if one is result.chosen else ("  ", "")
+        ratio, beyond = _over(one.seconds, healthy_s), _over(one.seconds, result.bound_s)
+        if table:
+            numbers = f"{_ms(one.seconds):>11}  {ratio:>7}  {beyond:>7}"
+            yield f"{mark}{one.name:{longest}}  {numbers}" + (f"  {ideas[one.name]}" if beside else ""), style
+        else:
+            yield f"{mark}{one.name}: {_ms(one.seconds)}, T/T0 {ratio}, /bound {beyond}", style
+        if not beside:
+            yield f"      {ideas[one.name]}", ""
+    without = f"without a loss {_ms(result.fault_free_s)}"
+    if table:
+        yield f"  {'bound':{longest}}  {_ms(result.bound_s):>11}  {without}", ""
+    else:
+        yield f"  bound: {_ms(result.bound_s)}, {without}", ""
+
+
+def _idea(one: Candidate) -> str:
+    parameters = " ".join(f"{key}={value}" for key, value in one.parameters.items())
+    return one.idea + (f" ({parameters})" if parameters else "")
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.3f} ms"
+
+
+def _over(seconds: float, reference_s: float) -> str:
+    return f"{seconds / reference_s:.3f}" if reference_s else "-"

@@ -13,7 +13,7 @@ from harness.errors import ExitCode
 from harness.experiment.examples import named
 from harness.sweep.command import Options, sweep_command
 from harness.sweep.provenance import SOURCES
-from harness.terminal import console, fits, say, width
+from harness.terminal import say, show
 from harness.workloads.collective import CollectiveWorkload
 from r2ccl_core import spread
 from r2ccl_core.errors import UsageError
@@ -36,13 +36,11 @@ PIECES = "pieces"
 
 def list_entries() -> ExitCode:
     """Prints every published experiment, and what can be done about it here."""
-    shown = Table(box=None, pad_edge=False)
-    for heading in ("name", "what", "here"):
-        shown.add_column(heading, overflow="fold")
+    say("harness reproduce NAME runs or simulates one of them.")
     for entry in ENTRIES:
-        shown.add_row(entry.name, entry.title, _state(entry))
-    console(WIDTH).print(shown)
-    print("\nharness reproduce NAME runs or simulates one of them.")
+        say("")
+        say(entry.name, style="bold")
+        say(f"    {entry.title}\n    {_state(entry)}")
     return ExitCode.OK
 
 
@@ -165,12 +163,7 @@ def _print(entry: Entry, found: Sequence[Line], notes: Sequence[str]) -> None:
         shown.add_column(heading, justify="left" if heading in ("quantity", "unit") else "right")
     for line in found:
         shown.add_row(*result.row(line))
-    out = console(WIDTH)
-    if width() is None or fits(shown, out):
-        out.print(shown)
-    else:
-        say(plain(f"{entry.name}: {entry.title}"))
-        for line in found:
-            say(_as_words(result.row(line)), indent="  ")
+    title = plain(f"{entry.name}: {entry.title}")
+    show(shown, [title, *(_as_words(result.row(line)) for line in found)], WIDTH)
     for text in (f"published set-up: {entry.setup}", *notes, *result.reasons(found)):
         say(plain(f"- {text}"), indent="  ")

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from harness.commands.cluster_options import ClusterOptions, read_option
 from harness.errors import ExitCode
-from harness.terminal import console
+from harness.terminal import say, show
 from r2ccl_core.errors import UsageError
 from r2ccl_core.jobs import chakra, simai
 from r2ccl_core.jobs.chakra_run import replay
@@ -70,7 +70,10 @@ def _read(file: Path) -> _Read:
     """A SimAI workload if the file exists, otherwise a Chakra trace of that name."""
     if file.suffix != ".et" and file.is_file():
         return _workload(file)
-    stem = file.with_name(rank[1]) if (rank := re.fullmatch(r"(.+)\.[0-9]+\.et", file.name)) else file
+    rank = re.fullmatch(r"(.+)\.[0-9]+\.et", file.name)
+    if rank is not None and not file.exists():
+        raise UsageError(f"{file}: there is no such file")
+    stem = file.with_name(rank[1]) if rank is not None else file
     if not stem.name or not stem.with_name(f"{stem.name}.0.et").exists():
         raise UsageError(f"{file}: is neither a SimAI workload nor a Chakra trace; there is no {stem.name}.0.et")
     traces = chakra.read(stem)
@@ -111,13 +114,17 @@ def _topology(given: _Read, cluster: ClusterOptions, file: Path) -> Topology:
 
 
 def _print(file: Path, topology: Topology, rows: Sequence[Row]) -> None:
-    print(f"{file}: {topology.in_words()}")
+    say(f"{file}: {topology.in_words()}")
     parts = [part for part in rows[0].parts if any(row.parts[part] for row in rows)]
     shown = Table(box=None, pad_edge=False)
     shown.add_column("")
     for heading in ("ms", "/healthy", *(f"{part} ms" for part in parts)):
         shown.add_column(heading, justify="right")
+    words = []
     for row in rows:
-        cells = [f"{1e3 * row.seconds:.3f}", f"{row.seconds / rows[0].seconds:.4f}" if rows[0].seconds else "-"]
-        shown.add_row(row.strategy, *cells, *(f"{1e3 * row.parts[part]:.3f}" for part in parts))
-    console().print(shown)
+        times = {part: f"{1e3 * row.parts[part]:.3f}" for part in parts}
+        ratio = f"{row.seconds / rows[0].seconds:.4f}" if rows[0].seconds else "-"
+        shown.add_row(row.strategy, f"{1e3 * row.seconds:.3f}", ratio, *times.values())
+        consists = ", ".join(f"{part} {ms}" for part, ms in times.items())
+        words.append(f"{row.strategy}: {1e3 * row.seconds:.3f} ms, {ratio} of healthy ({consists})")
+    show(shown, words)

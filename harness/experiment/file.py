@@ -50,6 +50,7 @@ def load(
             table, _, rest = change.partition("=")[0].strip().partition(".")
             one = f"{table}[{changed[0].strip('[]')}]" + (f".{rest}" if rest else "")
             tell(f"--set {change} changes {len(changed)} entries: {', '.join(changed)}; one alone: --set {one}=...")
+    _refuse_keys_of_axes(document, changes)
     if any(change.partition("=")[0].strip() == "workload.sizes" for change in changes):
         _leave_out_other_sizes(document)
     _read_traces(document, path)
@@ -188,6 +189,21 @@ def apply(document: dict[str, Any], change: str) -> list[str]:
         raise ExperimentError("--set", change, None, str(error)) from None
     except RecursionError:
         raise ExperimentError("--set", key, None, TOO_DEEP) from None
+
+
+def _refuse_keys_of_axes(document: Mapping[str, Any], changes: Sequence[str]) -> None:
+    """Refuses the change of a key that an axis sets for every trial, since nothing would be left of it."""
+    axes = document.get("axis")
+    for index, axis in enumerate(axes if isinstance(axes, list) else ()):
+        table = axis if isinstance(axis, dict) else {}
+        several = table.get("keys")
+        keys = [table.get("key"), *(several if isinstance(several, list) else ())]
+        for change in changes:
+            if change.partition("=")[0].strip() in keys:
+                remedy = (
+                    f"axis[{index}] sets this key; choose among its values with --only, or change axis[{index}].values"
+                )
+                raise ExperimentError("--set", change, None, remedy)
 
 
 def _leave_out_other_sizes(document: dict[str, Any]) -> None:

@@ -20,6 +20,9 @@ from r2ccl_core.validation import in_our_words
 _EXAMPLES = {"sizes": '["8MiB", "64MiB"]', "values": '["float32", "float16"]', "hosts": '["node0", "node1"]'}
 """Examples of lists, by key."""
 
+_ONE_VALUE = frozenset({"literal_error", "int_type", "float_type", "string_type", "bool_type"})
+"""Pydantic's complaints about a list where one plain value is meant."""
+
 TOO_DEEP = "is nested too deeply; no key needs that"
 
 
@@ -68,6 +71,8 @@ def _translated(detail: ErrorDetails, model: type[BaseModel]) -> Mistake:
         example = _EXAMPLES.get(str(location[-1]))
         return Mistake(key, _short(value), "must be a list" + (f", such as {example}" if example else " in brackets"))
     remedy = in_our_words(detail).removeprefix(f"{str(value)!r} ")
+    if isinstance(value, list) and kind in _ONE_VALUE and "axis" in _keys(model):
+        remedy += "; for several values write an [[axis]]"
     whole = kind == "value_error" and isinstance(value, dict)  # the remedy says which of the table's keys
     return Mistake(key, None if whole else _short(value), remedy)
 

@@ -195,7 +195,8 @@ def _run_remaining(request: Request, folder: RunFolder, make_cluster: MakeCluste
                 except HarnessError as error:
                     if not current.has_stood:
                         raise
-                    raise SweepError(str(error)) from error
+                    again = f"the same command{' without --fresh' if request.fresh else ''} goes on"
+                    raise SweepError(f"{error}; trials that ended are kept, and {again}") from error
 
 
 def _simulate(

@@ -13,6 +13,7 @@ schedule again. Its analytical network has one bandwidth per dimension: a lost N
 topology (`simai.write_topology`), so the trace describes what is sent, not how fast.
 """
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -82,9 +83,17 @@ def read(stem: Path) -> list[Trace]:
         paths.append(path)
     if not paths:
         raise UsageError(f"{stem}.0.et: does not exist; give a trace's name without the rank, as {stem.name}")
+    if more := [path for path in stem.parent.iterdir() if _rank(path, stem.name) > len(paths)]:
+        raise UsageError(f"{stem}.{len(paths)}.et: does not exist, but {more[0].name} does; a rank's file is missing")
     traces = [read_one(path) for path in paths]
     _check_pairs(traces)
     return traces
+
+
+def _rank(path: Path, name: str) -> int:
+    """The rank in a file's name, NAME.RANK.et; -1 if it is no file of that trace."""
+    found = re.fullmatch(re.escape(name) + r"\.([0-9]+)\.et", path.name)
+    return int(found[1]) if found else -1
 
 
 def read_one(path: Path) -> Trace:

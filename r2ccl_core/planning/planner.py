@@ -17,7 +17,6 @@ from r2ccl_core.planning.algorithms import ALGORITHMS
 from r2ccl_core.planning.bound import bound_s
 from r2ccl_core.schedules import all_to_all, broadcast, hierarchical, rerank, ring, send_recv
 from r2ccl_core.schedules.algorithm import LEAST_MESSAGE_BYTES, MOST_CHUNKS, Algorithm, Pairs, Parameters, Problem
-from r2ccl_core.units import format_size
 
 MARGIN = 0.03
 """Accuracy of the models: a schedule that replaces the ring must promise more than this."""
@@ -28,7 +27,7 @@ SWITCH_S = 0.05
 
 @dataclass(frozen=True)
 class Candidate:
-    """One algorithm's prediction; ``ratio`` is its time over the fault-free ring's."""
+    """One algorithm's prediction; ``ratio`` is its time over the lower bound without a loss."""
 
     name: str
     seconds: float
@@ -223,26 +222,6 @@ def _choose(candidates: tuple[Candidate, ...], operations: int | None, switch_s:
     if saved_s <= switch_s:
         return ring_like, f"{operations} operations do not pay back the {switch_s * 1e3:g} ms that leaving it costs"
     return best, f"{operations} operations save {saved_s:.3g} s, for {switch_s * 1e3:g} ms that leaving the ring costs"
-
-
-def explain(result: Plan) -> str:
-    """A table for people: every candidate beside the bound, the chosen one marked."""
-    width = max(len(one.name) for one in result.candidates)
-    cost = f"{result.alpha_s * 1e6:g} us a message"
-    lines = [f"{result.collective} of {format_size(result.size_bytes)}: {result.topology.in_words()}, {cost}"]
-    lines.append(f"  {'':{width}}  {'time':>10}  {'/fault-free':>11}  {'/bound':>7}")
-    for one in result.candidates:
-        mark = "*" if one is result.chosen else " "
-        over = f"{one.seconds / result.bound_s:7.3f}" if result.bound_s else f"{'-':>7}"
-        parameters = " ".join(f"{key}={value}" for key, value in one.parameters.items())
-        lines.append(
-            f"{mark} {one.name:{width}}  {one.seconds * 1e3:7.3f} ms  {one.ratio:11.3f}  {over}  {one.idea}"
-            + (f" ({parameters})" if parameters else "")
-        )
-    ratio = result.bound_s / result.fault_free_s if result.fault_free_s else 1.0
-    lines.append(f"  {'bound':{width}}  {result.bound_s * 1e3:7.3f} ms  {ratio:11.3f}")
-    lines.append(f"chosen: {result.chosen.name}, {result.reason}")
-    return "\n".join(lines)
 
 
 def as_record(result: Plan) -> dict[str, object]:

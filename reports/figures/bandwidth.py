@@ -45,27 +45,28 @@ def _limit(ax: Axes, frame: pd.DataFrame, phase: str) -> None:
     for value in sorted(frame[column].dropna().unique()) if column else ():
         ax.axhline(value, color=style.LINE, linestyle=(0, (5, 3)), linewidth=1)
         ax.annotate(
-            f"NICs' limit {value:.3g} GB/s", (1, value), xycoords=("axes fraction", "data"), xytext=(0, 2),
+            f"NICs' limit {value:.4g} GB/s", (1, value), xycoords=("axes fraction", "data"), xytext=(0, 2),
             textcoords="offset points", ha="right", va="bottom", fontsize=7.5, color=style.LINE,
         )  # fmt: skip
 
 
 def _stopped(ax: Axes, frame: pd.DataFrame, column: str) -> None:
-    """A cross on the zero line for every system and size without a trial that reached this phase."""
+    """A cross on the zero line for every system and size without a trial that reached this phase. The last one, whose
+    neighbours are the fastest and so the farthest from it, says what the crosses are."""
     systems, sizes = style.systems_of(frame), style.sizes_of(frame)
-    told = False
+    last = (-1.0, "")
     for (system, size), trials in frame.groupby(["system", "size_bytes"], observed=True):
         if trials[column].notna().any() or not (trials["status"] == "failed").any():
             continue
-        index = systems.index(str(system))
+        index, color = systems.index(str(system)), style.looks(systems)[str(system)][0]
         x = sizes.index(int(str(size))) + style.position(index, len(systems), DODGE)
-        ax.plot(x, 0, "x", color=style.looks(systems)[str(system)][0], markersize=7, markeredgewidth=2, clip_on=False)
-        if not told:
-            ax.annotate(
-                "stopped", (x, 0), xytext=(-4, 7), textcoords="offset points", ha="left", fontsize=7.5,
-                color=style.looks(systems)[str(system)][0],
-            )  # fmt: skip
-        told = True
+        ax.plot(x, 0, "x", color=color, markersize=7, markeredgewidth=2, clip_on=False)
+        last = max(last, (x, color))
+    if last[1]:
+        ax.annotate(
+            "stopped", (last[0], 0), xytext=(0, 7), textcoords="offset points", ha="center", fontsize=7.5,
+            color=last[1],
+        )  # fmt: skip
 
 
 def _top(frame: pd.DataFrame) -> float:

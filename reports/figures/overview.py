@@ -12,6 +12,8 @@ from reports.overview import cells_of, speed, unit
 from reports.wording import number, plain, sized
 
 MOST_ROWS = 24
+ROOM = 1.03
+"""Of the axis of speeds, so that no mark is cut at its end."""
 FEW_ROWS = 6
 """More rows stand closer together, so that the table below stays on the first screen."""
 
@@ -37,7 +39,7 @@ def draw(lines: Sequence[Line], narrow: bool = False) -> Figure:
         _rows(left, rows)
         named = {"gbs": "bus bandwidth", "tokens_s": "trained", "ms": "an iteration"}[speed(lines)]
         left.set_xlabel(f"{named} ({unit(lines)})")
-        left.set_xlim(left=0)
+        left.set_xlim(0, left.get_xlim()[1] * ROOM)
         right.set_xlabel("time lost against healthy (ms)")
         if narrow:
             _rows(right, rows)

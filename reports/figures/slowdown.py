@@ -42,10 +42,13 @@ def caption(frame: pd.DataFrame) -> str:
     short = [s for s in left_out if s not in stopped]
     words = f" {', '.join(stopped)} stopped and has no T/T0." if stopped else ""
     words += f" {', '.join(short)} ran too few iterations before or after the fault for a T/T0." if short else ""
+    lines, share = "", ""
+    if model_lines(frame):
+        lines, share = ", beside models and bound as lines", " X is the share of the host's bandwidth that was lost."
     return (
-        f"Slowdown after the fault: {_ratio(shown)} in the same trial, beside models and bound as lines; "
-        f"{style.INTERVAL_NOTE}; dots are single trials; {style.repeats_text(shown if len(shown) else frame)}. "
-        f"X is the share of the host's bandwidth that was lost.{words}"
+        f"Slowdown after the fault: {_ratio(shown)} in the same trial{lines}; "
+        f"{style.INTERVAL_NOTE}; dots are single trials; {style.repeats_text(shown if len(shown) else frame)}."
+        f"{share}{words}"
     )
 
 

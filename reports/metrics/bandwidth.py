@@ -43,6 +43,6 @@ METRICS = (
     ),
     Metric(
         "repaired_gbs", "GB/s", "higher", "bus bandwidth once everything is healed", _of("repaired"),
-        of="some trials", heading="repaired", short="repaired", workloads=("collective",),
+        of="some trials that went on", heading="repaired", short="repaired", workloads=("collective",),
     ),
 )  # fmt: skip

@@ -29,7 +29,10 @@ METRICS = (
     Metric("before_ms", "ms", "lower", "a healthy iteration", _of("before")),
     Metric("hit_ms", "ms", "lower", "the iteration that the fault hits", _of("hit"), of="trials that went on"),
     Metric("after_ms", "ms", "lower", "an iteration after the fault", _of("after"), of="trials that went on"),
-    Metric("repaired_ms", "ms", "lower", "an iteration once everything is healed", _of("repaired"), of="some trials"),
+    Metric(
+        "repaired_ms", "ms", "lower", "an iteration once everything is healed", _of("repaired"),
+        of="some trials that went on",
+    ),
     Metric(
         "slowdown", "", "lower",
         "T/T0: an iteration after the fault over one before it (medians; if the fault comes and goes, the "

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 Better = Literal["higher", "lower"]
 Aggregate = Literal["median", "total", "worst"]
-Of = Literal["every trial", "faulted trials", "trials that went on", "trials that stopped", "some trials"]
+Of = Literal[
+    "every trial", "faulted trials", "trials that went on", "some trials that went on", "trials that stopped",
+    "some trials",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ class Metric:
         status = view.trial.status
         if status == "inconclusive" or not self.is_of(view.trial.workload):
             return None
-        if status == "failed" and self.of == "trials that went on":  # it may have done an iteration or two more
+        if status == "failed" and self.of.endswith("went on"):  # it may have done an iteration or two more
             return None
         return stats.finite(self.of_trial(view))
 
@@ -92,6 +95,7 @@ class Metric:
             "every trial": True,
             "faulted trials": faulted,
             "trials that went on": faulted and not failed,
+            "some trials that went on": False,
             "trials that stopped": faulted and failed,
             "some trials": False,
         }

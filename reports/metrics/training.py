@@ -112,7 +112,7 @@ METRICS = (
     ),
     Metric(
         "repaired_tokens_s", "tokens/s", "higher", "tokens (bytes) trained per second once everything is healed",
-        _rate("repaired"), of="some trials", heading="repaired", workloads=ONLY,
+        _rate("repaired"), of="some trials that went on", heading="repaired", workloads=ONLY,
     ),
     Metric(
         "overhead", "", "lower", "how much longer a step after the fault takes than one before it", _overhead,

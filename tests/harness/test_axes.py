@@ -35,6 +35,14 @@ def test_points_are_a_grid_of_axes_and_keys_of_one_axis_go_together() -> None:
     assert dict(found[-1].settings) == {"workload.dtype": "float16", "system.env.A": "2", "system[2].env.B": "y"}
 
 
+def test_a_key_of_an_axis_is_not_set_for_nothing() -> None:
+    for change in ("workload.dtype=float64", 'system.env.A="3"'):
+        with pytest.raises(
+            ExperimentError, match=r"--set: .*: axis\[[01]\] sets this key; choose among its values with"
+        ):
+            load(ALLREDUCE, [f"axis=[{DTYPE}, {WINDOW}]", change])
+
+
 def test_without_axes_there_is_the_experiment_itself() -> None:
     experiment = load(ALLREDUCE)
     assert [v.experiment for v in variants(experiment)] == [experiment]

@@ -1,6 +1,7 @@
 """`harness plan`: the table and the JSON form."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,32 @@ def test_the_table_names_the_bound(capsys: pytest.CaptureFixture[str]) -> None:
     assert plan_command(ClusterOptions(lost=["1:2"])) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("all_reduce of 1GiB: 3 hosts with 3 NICs of 100 Gbit/s each, NIC 2 of host 1 lost, 20 us ")
-    assert "bound" in shown and "1.125" in shown and "chosen: forest" in shown
+    assert "bound" in shown and "without a loss 38.177 ms" in shown and "chosen: forest" in shown
+
+
+def test_a_loss_costs_what_it_adds_to_the_time_without_it(capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = ClusterOptions(hosts=2, nics=8, gpus=8, rate="400Gbit/s")
+    plan_command(cluster, as_json=True)
+    healthy = json.loads(capsys.readouterr().out)
+    plan_command(replace(cluster, lost=["1:3"]), as_json=True)
+    record = json.loads(capsys.readouterr().out)
+    [chosen] = [one for one in record["candidates"] if one["name"] == record["chosen"]]
+    assert record["healthy_s"] == min(one["seconds"] for one in healthy["candidates"])
+    plan_command(replace(cluster, lost=["1:3"]))
+    assert f"{chosen['seconds'] / record['healthy_s']:.3f}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 150])
+def test_a_narrow_terminal_gets_no_number_cut(
+    columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    plan_command(ClusterOptions(lost=["1:2"]))
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= columns
+    words = " ".join(shown.split())
+    for told in ("44.823 ms", "leaf_ring", "owner_skewed_ring", "(trees=2 fan=2 chunks=46)", "1.793"):
+        assert told in words
 
 
 def test_json_holds_every_candidate(capsys: pytest.CaptureFixture[str]) -> None:

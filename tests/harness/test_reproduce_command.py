@@ -24,7 +24,7 @@ def test_the_list_has_every_experiment_and_says_what_can_be_done() -> None:
     status, text = run()
     assert status == 0
     for entry in ENTRIES:
-        assert f"{entry.name} " in text
+        assert f"\n{entry.name}\n" in text
     assert "model only: the sweep has no workload that captures CUDA graphs" in text
     assert "measured with k_sweep.toml" in text
 

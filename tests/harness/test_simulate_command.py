@@ -55,6 +55,15 @@ def test_a_workload_on_a_topology_with_a_lost_link(tmp_path: Path) -> None:
     assert found["auto"]["seconds"] <= found["balance"]["seconds"] < found["hot_repair"]["seconds"]
 
 
+@pytest.mark.parametrize("columns", [40, 60, 80])
+def test_a_narrow_terminal_gets_whole_numbers(columns: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    status, told = harness("simulate", workload(tmp_path, p=2), "--lost", "0:0")
+    assert status == 0 and "\N{HORIZONTAL ELLIPSIS}" not in told
+    for row in rows(workload(tmp_path, p=2), "--lost", "0:0").values():
+        assert all(f"{1e3 * seconds:.3f}" in told for seconds in (row["seconds"], row["parts"]["data"]))
+
+
 def test_the_same_hosts_by_options_and_by_a_file(tmp_path: Path) -> None:
     harness("export", "simai", tmp_path / "cluster", "--hosts", 4, "--lost", "1:0")
     file = workload(tmp_path)

@@ -11,7 +11,7 @@ from r2ccl_core.model.collective import COLLECTIVES
 from r2ccl_core.model.schedule import Schedule
 from r2ccl_core.model.topology import Topology, hot_repaired, parse_lost
 from r2ccl_core.planning.bound import bound_s, fault_free_ring_s
-from r2ccl_core.planning.planner import LEAST_MESSAGE_BYTES, MOST_CHUNKS, as_record, explain, plan
+from r2ccl_core.planning.planner import LEAST_MESSAGE_BYTES, MOST_CHUNKS, as_record, plan
 from r2ccl_core.planning.simulate import simulate
 from r2ccl_core.planning.verify import verify
 from r2ccl_core.schedules import r2cc_all_reduce
@@ -99,7 +99,6 @@ def test_every_collective_has_a_plan(collective: str, hosts: int) -> None:
         result = plan(Topology.uniform(hosts, 2, 1e9).lost(0, 0), collective, size, 20e-6)
         verify(result.schedule())
         assert result.chosen.seconds >= result.bound_s * (1 - 1e-9)
-        assert result.chosen.name in explain(result)
         assert json.loads(json.dumps(as_record(result)))["chosen"] == result.chosen.name
 
 

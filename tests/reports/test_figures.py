@@ -77,7 +77,7 @@ def test_bandwidth_intervals_are_those_of_stats(frame: pd.DataFrame) -> None:
 
 def test_the_limit_of_the_nics_is_a_line_before_and_after_the_fault(frame: pd.DataFrame) -> None:
     figure = bandwidth.draw(frame)
-    assert [text for text in texts(figure) if "limit" in text] == ["NICs' limit 0.188 GB/s", "NICs' limit 0.125 GB/s"]
+    assert [text for text in texts(figure) if "limit" in text] == ["NICs' limit 0.1875 GB/s", "NICs' limit 0.125 GB/s"]
     assert 0.1875 in [line.get_ydata()[0] for line in figure.axes[0].lines if len(line.get_ydata())]
 
 

@@ -83,6 +83,8 @@ def value(name: str, of: Trial) -> float | None:
         ("slowdown", trial(("before", 10), ("hit", 40), ("after", 30), status="failed"), None),
         ("lost_ms", trial(("before", 10), ("hit", 40), ("after", 30), status="failed"), None),
         ("before_ms", trial(("before", 10), ("hit", 40), status="failed"), 10),
+        ("repaired_gbs", trial(("before", 10), ("hit", 40), ("repaired", 20), status="failed"), None),
+        ("repaired_gbs", trial(("before", 10), ("hit", 40), ("repaired", 20)), 0.5),
     ],
 )
 def test_a_value_is_what_the_iterations_say(name: str, of: Trial, expected: float | None) -> None:

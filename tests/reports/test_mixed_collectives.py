@@ -2,19 +2,20 @@
 
 import json
 import re
+from dataclasses import replace
 from itertools import pairwise
 
 import pandas as pd
 import pytest
 from synthetic_run import make_run
 
-from reports import columns
+from reports import columns, stats
 from reports.figures import overview as figure
 from reports.figures import slowdown
 from reports.headline import Line, headline
 from reports.load import load_folder
 from reports.measures import trial_frame
-from reports.overview import overview
+from reports.overview import overview, remarks
 from reports.summary import sentences
 
 SIZES = {64 << 10: 6, 8 << 20: 6}
@@ -60,6 +61,15 @@ def test_the_first_table_tells_every_size(lines: list[Line]) -> None:
         large, small = (f"{of[size, 'all_reduce']:.3g} to {of[size, 'all_gather']:.3g}" for size in (8 << 20, 64 << 10))
         assert (shown[name].slowdown.text, shown[name].slowdown.detail) == (large, f"{small} at 64KiB")
         assert shown[name].lost.detail.endswith(" at 64KiB")
+
+
+def test_a_fault_that_comes_and_goes_and_a_cost_below_zero_are_explained(lines: list[Line]) -> None:
+    assert remarks(lines) == []
+    flapping = [replace(line, comes_and_goes=line.faulted) for line in lines]
+    assert [text.partition(" is judged")[0] for text in remarks(flapping)] == ["A fault that comes and goes"]
+    cheaper = stats.Estimate(-0.5, -0.6, -0.4, 3)
+    saved = [replace(line, estimates={**line.estimates, "lost_share": cheaper}) for line in lines]
+    assert [text.partition(" means")[0] for text in remarks(saved)] == ["Time lost below 0"]
 
 
 def test_a_systems_sentence_has_each_size_once(frame: pd.DataFrame) -> None:

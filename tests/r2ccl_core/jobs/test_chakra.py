@@ -94,6 +94,13 @@ def test_a_wrong_trace_is_refused_by_file_and_node(ranks: list[list[Any]], messa
         chakra.read(tmp_path / "one")
 
 
+def test_a_rank_whose_file_is_missing_is_named(tmp_path: Path) -> None:
+    paths = chakra.write(ring.all_reduce(4), 100, tmp_path, "one")
+    paths[2].unlink()
+    with pytest.raises(UsageError, match=r"one\.2\.et: does not exist, but one\.3\.et does"):
+        chakra.read(tmp_path / "one")
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [

@@ -62,7 +62,17 @@ if [ -n "$missing" ]; then
     DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $missing >/dev/null
 fi
 
-[ -x .venv/bin/python ] || python3 -m venv .venv
+recent() { # recent PYTHON REMEDY: refuses one that is too old, before anything is made with it
+    "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' && return
+    echo "setup.sh: $1 is $("$1" -V 2>&1), and this needs Python 3.11 or later; $2" >&2
+    exit 2
+}
+if [ -x .venv/bin/python ]; then
+    recent .venv/bin/python "remove .venv, which was made with it"
+else
+    recent python3 "put a later one first on the PATH"
+    python3 -m venv .venv
+fi
 extras=""
 [ "$1" = test ] && extras="[dev]"
 stamp=".venv/.installed$extras"

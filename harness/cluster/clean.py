@@ -6,6 +6,7 @@ Objects without a tag of ours are never touched. In a namespace of ours every pr
 
 import os
 import signal
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -48,20 +49,21 @@ def clean(*, all: bool = False) -> list[str]:  # noqa: A002  (as the command-lin
 
 def living() -> list[str]:
     """The tags of this user's clusters that are in use."""
-    records = map(state.read, state.tags())
-    return [record.tag for record in records if record is not None and record.is_living()]
+    return [record.tag for record in _records() if record.is_living()]
 
 
 def left_over() -> list[str]:
-    """The tags of this user's clusters whose owner is gone, without those whose record only another version can
-    read."""
-    found = []
+    """The tags of this user's clusters whose owner is gone."""
+    return [record.tag for record in _records() if not record.is_living()]
+
+
+def _records() -> Iterator[state.Record]:
+    """The clusters' records, without those that only another version can read."""
     for tag in state.tags():
         with suppress(ClusterError):
             record = state.read(tag)
-            if record is not None and not record.is_living():
-                found.append(tag)
-    return found
+            if record is not None:
+                yield record
 
 
 def remove(tag: str) -> None:

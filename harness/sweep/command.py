@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.cluster import rights
-from harness.cluster.clean import left_over
+from harness.cluster.clean import left_over, living
 from harness.cluster.factory import make_cluster
 from harness.cluster.spec import LocalSpec, VmsSpec
 from harness.errors import ExitCode, SweepError
@@ -31,6 +31,7 @@ from r2ccl_core.errors import R2cclError
 from r2ccl_core.output import is_lost
 from r2ccl_core.text_file import text_of
 from reports.source import change_of
+from reports.wording import plural
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,8 @@ def _sweep(
         return ExitCode.UNWRITTEN if is_lost() else ExitCode.OK
     preflight(experiment, str(file))
     hosted = [trial for trial in trials if not is_simulated(trial)]
-    if any(isinstance(trial.variant.experiment.cluster, LocalSpec | VmsSpec) for trial in hosted):
+    is_here = any(isinstance(trial.variant.experiment.cluster, LocalSpec | VmsSpec) for trial in hosted)
+    if is_here:
         rights.acquire()
     toml, provenance = text_of(file), collect(["harness", *sys.argv[1:]])
     request = Request(experiment, toml, trials, options.out, kept, options.fresh, options.wait, provenance)
@@ -81,6 +83,12 @@ def _sweep(
         progress.opened(folder.path, resumed)
         if resumed and (changed := change_of(folder.run())):
             progress.note(f"warning: {changed}; --fresh begins anew")
+        if is_here and (others := living()):
+            progress.note(
+                f"warning: {plural(len(others), 'other local cluster')} of yours {'is' if len(others) == 1 else 'are'} "
+                "in use on this machine; sweeps beside each other take each other's processor time, and their times "
+                "show it"
+            )
         if left_over():
             progress.note(
                 "a sweep that was killed has left a cluster behind; it harms none; `harness clean` removes it"

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from reports.figures import style
 from reports.headline import Line
@@ -12,6 +13,8 @@ from reports.overview import cells_of, speed, unit
 from reports.wording import number, plain, sized
 
 MOST_ROWS = 24
+MOST_TICKS = 6
+"""Intervals of an axis whose numbers may be long, as with thousands below 0."""
 ROOM = 1.03
 """Of the axis of speeds, so that no mark is cut at its end."""
 FEW_ROWS = 6
@@ -45,6 +48,8 @@ def draw(lines: Sequence[Line], narrow: bool = False) -> Figure:
             _rows(right, rows)
         low, high = right.get_xlim()
         right.set_xlim(min(0.0, low), max(high, 1.0))
+        for ax in (left, right) if narrow else (right,):
+            ax.xaxis.set_major_locator(MaxNLocator(MOST_TICKS))
         hollow = Line2D([], [], color="#444444", marker="o", markerfacecolor="white", linestyle="none", label="healthy")
         full = Line2D([], [], color="#444444", marker="o", linestyle="none", label="after the fault")
         style.legend_of(figure, [hollow, full])

@@ -1,5 +1,6 @@
 """Run folders: whole files, resuming only what is unfinished, the same and free."""
 
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from harness.hosts.base import Sample
 from harness.sweep.owner import BusyError
 from harness.sweep.run_folder import RunFolder
+from reports.errors import SchemaError
 from reports.trial import Run, Trial
 
 NOW = datetime(2025, 1, 31, 12, 0, 0, tzinfo=UTC)
@@ -61,6 +63,13 @@ def test_one_sweep_at_a_time(tmp_path: Path) -> None:
     with folder.locked(), pytest.raises(BusyError, match="is running this"):
         other.acquire()
     other.acquire()
+
+
+def test_a_lock_that_is_no_file_is_refused(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, RUN, "", NOW)
+    os.mkfifo(folder.path / ".lock")
+    with pytest.raises(SchemaError, match=r"\.lock: is not a regular file; remove it"):
+        folder.acquire()
 
 
 def test_a_trial_is_finished_when_its_json_is_there(tmp_path: Path) -> None:

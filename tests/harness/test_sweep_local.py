@@ -6,8 +6,11 @@ import pytest
 
 from harness.cluster import rights
 from harness.cluster.factory import make_cluster
+from harness.cluster.local import LocalCluster
+from harness.cluster.spec import LocalSpec
 from harness.errors import ExitCode
 from harness.experiment.file import load
+from harness.sweep.command import Options, sweep_command
 from harness.sweep.plan import plan
 from harness.sweep.progress import SilentProgress
 from harness.sweep.sweep import Request, open_folder, run_sweep
@@ -48,3 +51,11 @@ def test_the_fault_is_seen_proven_and_healed(tmp_path: Path) -> None:
     taken = counters(loaded, records["balance"])
     assert not isinstance(taken, str)
     assert set(taken["host"]) == {"host0", "host1"}
+
+
+def test_a_sweep_beside_another_cluster_says_that_both_disturb_each_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with LocalCluster(LocalSpec(name="other", hosts=1, nics=1)):
+        sweep_command(SMOKE, ["workload.backend=noop"], ["system=balance"], Options(tmp_path))
+    assert "warning: 1 other local cluster of yours is in use" in capsys.readouterr().out

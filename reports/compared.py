@@ -66,6 +66,11 @@ def told(findings: Sequence[Finding], differences: Sequence[Difference]) -> list
     lines = [plain(f"BASE and NEW differ in {difference.told()}") for difference in differences]
     if any(difference.about == "machine" for difference in differences):
         lines.append("The numbers come from different machines; the differences below may be due to the machines.")
+    if any(map(_are_apart, findings)):
+        lines.append(
+            "BASE and NEW are medians, a change is one of means over the repeats: where the two say different things, "
+            "single repeats lie far from the others."
+        )
     failed = regressions(findings)
     if failed:
         first = failed[0]
@@ -77,6 +82,14 @@ def told(findings: Sequence[Finding], differences: Sequence[Difference]) -> list
         if is_open(findings):
             lines.append("Whether NEW is worse is unknown (exit status 3): run the missing trials, or more repeats.")
     return lines
+
+
+def _are_apart(finding: Finding) -> bool:
+    """Whether the change differs from that of the medians beside it by more than the tolerance."""
+    (base, new), change = finding.told, finding.change
+    if change is None or not base:
+        return False
+    return abs(change.value - (new / base if finding.relative else new - base)) > finding.tolerance
 
 
 def _untold(findings: Sequence[Finding]) -> Iterator[str]:

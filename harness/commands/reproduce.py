@@ -1,6 +1,7 @@
 """``harness reproduce``: lists published experiments, or runs or simulates one and compares the results."""
 
 import shutil
+import sys
 import typing
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from harness.terminal import say, show
 from harness.workloads.collective import CollectiveWorkload
 from r2ccl_core import spread
 from r2ccl_core.errors import UsageError
+from r2ccl_core.output import is_lost
 from reports.errors import ReportError
 from reports.load import LoadedRun, load_folder
 from reports.measures import trial_frame
@@ -41,7 +43,8 @@ def list_entries() -> ExitCode:
         say("")
         say(entry.name, style="bold")
         say(f"    {entry.title}\n    {_state(entry)}")
-    return ExitCode.OK
+    sys.stdout.flush()
+    return ExitCode.UNWRITTEN if is_lost() else ExitCode.OK
 
 
 def reproduce_command(

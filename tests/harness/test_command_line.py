@@ -81,7 +81,7 @@ def test_versions_are_told() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["plan"], ["faults"], ["systems", "--json"], ["metrics"], ["sweep", "smoke", "--dry-run"]]
+    "words", [["plan"], ["faults"], ["systems", "--json"], ["metrics"], ["sweep", "smoke", "--dry-run"], ["reproduce"]]
 )
 def test_what_only_prints_fails_where_that_cannot_be_written(words: list[str]) -> None:
     with Path("/dev/full").open("w") as full:

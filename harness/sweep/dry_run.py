@@ -20,6 +20,7 @@ from harness.sweep.scenario import Injection, injections
 from harness.sweep.targets import planned
 from harness.systems.catalogue import sockets_carry_data
 from r2ccl_core.units import format_size
+from reports.wording import percent
 
 TRIAL_S = 1.0
 """Typical duration of a trial beside its iterations: check, start of the ranks, heal, files."""
@@ -46,6 +47,7 @@ def lines(experiment: Experiment, trials: Sequence[Trial]) -> Iterator[str]:
             yield from (f"  {line}" for line in _fault(trial.variant.experiment, trial))
     yield _totals(experiment, trials, clusters)
     yield from _too_short(trials)
+    yield from _outlasting(trials)
 
 
 def estimate_s(trials: Sequence[Trial], clusters: int) -> float:
@@ -69,7 +71,7 @@ def _totals(experiment: Experiment, trials: Sequence[Trial], clusters: int) -> s
 
 def _too_short(trials: Sequence[Trial]) -> Iterator[str]:
     """Warns if aimed faults may come after the end of the collectives: aiming takes some milliseconds."""
-    faulted = [t for t in trials if t.fault is not None and not t.fault.by_chance]
+    faulted = [t for t in trials if t.fault is not None and not t.fault.by_chance and t.size_bytes]
     hosted = [t for t in faulted if t.variant.experiment.backend_of(t.system) != SIMULATE]
     short = [t for t in hosted if _collectives_s(t) < LEAST_S and _collectives_s(t) < t.iterations * SHORT_NS / 1e9]
     if short:
@@ -77,6 +79,29 @@ def _too_short(trials: Sequence[Trial]) -> Iterator[str]:
         yield (
             f"warning: the collectives of {_counted(len(short), 'trial')} with a fault ({sizes}) may be over before it "
             f'comes; set workload.min_duration = "{2 * LEAST_S:g} s"'
+        )
+
+
+def _outlasting(trials: Sequence[Trial]) -> Iterator[str]:
+    """Warns of faults that end after their trial, in which no repair is seen, and whose cost is then that of the
+    trial's length. A system that is slowed to half has twice the time."""
+    late = []
+    for trial in trials:
+        fault = trial.fault
+        if fault is None or fault.by_chance or fault.lasts_s is None or not trial.size_bytes:
+            continue
+        at = trial.fault_iteration()
+        share = (
+            (at + fault.into) / trial.iterations if at is not None else (fault.at_time_s or 0.0) / _collectives_s(trial)
+        )
+        if fault.lasts_s > 2 * _collectives_s(trial) * max(0.0, 1 - share):
+            late.append((trial, fault.lasts_s / max(0.1, 1 - share)))
+    if late:
+        sizes = ", ".join(dict.fromkeys(format_size(trial.size_bytes) for trial, _ in late))
+        yield (
+            f"warning: the fault lasts longer than what follows it of {_counted(len(late), 'trial')} ({sizes}), which "
+            f'end before the repair; set workload.min_duration = "{max(need for _, need in late):.2g} s", or a shorter '
+            "lasts"
         )
 
 
@@ -154,7 +179,7 @@ def _when(trial: Trial, fault: FaultModel, injection: Injection) -> str:
         return f"{injection.offset_s:.3g} s later{healed}"
     iteration = trial.fault_iteration()
     where = f"{fault.at_time_s:g} s after the first" if iteration is None else f"iteration {iteration}"
-    share = f"{fault.into:.0%}" if fault.after_bytes is None else f"after {fault.after_bytes:.0%} of the bytes"
+    share = percent(fault.into) if fault.after_bytes is None else f"after {percent(fault.after_bytes)} of the bytes"
     return f"{share} into {where}{healed}"
 
 

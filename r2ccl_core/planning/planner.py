@@ -214,7 +214,7 @@ def _choose(candidates: tuple[Candidate, ...], operations: int | None, switch_s:
     limit_s = ring_like.seconds * (1 - MARGIN)
     if operations is None:
         if fastest.seconds > limit_s:
-            return ring_like, f"{fastest.name} promises less than {MARGIN:.0%} over the ring"
+            return ring_like, f"{fastest.name} promises less than {100 * MARGIN:.0f} % over the ring"
         return fastest, f"{ring_like.seconds / fastest.seconds:.2f} times as fast as the ring"
     believed = [one for one in candidates if one.seconds <= (ring_like.seconds if one.guaranteed else limit_s)]
     best = believed[0] if believed else ring_like

@@ -135,7 +135,7 @@ def test_a_dry_run_shows_every_command_and_touches_nothing(tmp_path: Path) -> No
     assert lines[0] == "balance-1MiB-nic_down-r0"
     assert [line.split(":")[0].strip() for line in lines[1:-1]] == [
         *("host0", "host1", "host2"),
-        "50% into iteration 20",
+        "50 % into iteration 20",
         *("host1", "host1"),
     ]
     assert lines[-3].endswith("ip link set dev eth1 down")

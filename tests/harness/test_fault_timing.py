@@ -96,3 +96,16 @@ def test_a_dry_run_warns_of_collectives_that_are_over_before_a_fault_comes() -> 
     assert not warning("fault=[]")
     assert not warning("workload.backend=simulate")
     assert not warning('workload.sizes=["16MiB"]', "workload.iterations=5"), "few, but each lasts"
+
+
+def test_a_dry_run_warns_of_a_fault_that_outlasts_its_trial() -> None:
+    def warning(*settings: str) -> list[str]:
+        experiment = load(SMOKE, ["fault.lasts=1 s", *settings])
+        return [line for line in lines(experiment, plan(experiment)) if line.startswith("warning")]
+
+    assert warning('workload.min_duration="0.5 s"') == [
+        "warning: the fault lasts longer than what follows it of 3 trials (8MiB), which end before the repair; set "
+        'workload.min_duration = "2.2 s", or a shorter lasts'
+    ]
+    assert not warning('workload.min_duration="2.2 s"')
+    assert not warning("fault.lasts=100 ms", 'workload.min_duration="0.5 s"')

@@ -29,6 +29,8 @@ TEMPLATES = Path(__file__).parent / "templates"
 MAX_TRIAL_ROWS = 2000
 MAX_DETAILS = 200
 MAX_ITERATIONS = 60
+MOST_ODD = 3
+"""At most so many sections of unexpected trials are open initially."""
 LONG = ("cluster", "continued")
 """Entries of the provenance that are collapsed."""
 
@@ -138,7 +140,7 @@ def html(content: Content, live: Live | None = None) -> str:
         left_out=max(0, len(content.entries) - MAX_TRIAL_ROWS),
         detailed=detailed,
         anchors={(e.run, e.trial.trial_id): f"trial-{place}" for place, e in enumerate(detailed, start=1)},
-        opened=_largest_with_timeline(detailed),
+        opened=_opened(detailed),
         several_runs=len(content.origins) > 1,
         metrics=columns.shown(content.lines),
         about=columns.about(content.lines),
@@ -170,12 +172,14 @@ def shown_in_detail(entries: Sequence[Entry]) -> list[Entry]:
     return (drawn + sorted((e for e in told if not e.timeline), key=lambda e: e.trial.expected))[:MAX_DETAILS]
 
 
-def _largest_with_timeline(entries: Sequence[Entry]) -> set[tuple[str, str]]:
-    """The trials whose section is open initially: one per system, of the largest size."""
+def _opened(entries: Sequence[Entry]) -> set[tuple[str, str]]:
+    """The trials whose section is open initially: one per system, of the largest size, and the first ones that ended
+    unexpectedly, which a reader looks for."""
+    odd = [e for e in entries if not e.trial.expected and e.trial.status != "inconclusive"][:MOST_ODD]
     drawn = [e for e in entries if e.timeline]
     largest = max((e.trial.size_bytes for e in drawn), default=0)
     first = {e.trial.system: e for e in reversed(drawn) if e.trial.size_bytes == largest}
-    return {(e.run, e.trial.trial_id) for e in first.values()}
+    return {(e.run, e.trial.trial_id) for e in (*first.values(), *odd)}
 
 
 def number(value: float | None, digits: int = 3) -> str:

@@ -23,7 +23,7 @@ def draw_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> None:
             ax.step(own["seconds"], own["value"], where="pre", color=color, linestyle=line, linewidth=1.1)
         # The label is wrapped: one line along a panel's height is too short for a name with its unit.
         ax.set_ylabel(label if "\n" in label else label.replace(" (", "\n("), fontsize=7.5)
-        ax.set_ylim(bottom=0)
+        ax.set_ylim(0, None if part["value"].max() > 0 else 1)  # of nothing but zeros, matplotlib shows 0 to 0.05
 
 
 def handles(frame: pd.DataFrame) -> list[Line2D]:

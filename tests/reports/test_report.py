@@ -372,6 +372,7 @@ def test_wrong_elements_are_told_loudly(tmp_path: Path) -> None:
     first = text.partition('<table class="overview">')[2].partition("</table>")[0]
     assert re.search(r'<td class="n bad" data-label="wrong elements"><strong>[1-9]', first)
     assert first.count('<span class="ci bad">1 trial not as expected</span>') == 1
+    assert re.findall(r'<details class="trial bad" id="trial-[0-9]+"( open)?>', text) == [" open"]
     assert 'tr class="bad"' not in first, "the numbers of other trials are none of it"
 
 

@@ -29,6 +29,8 @@ TEMPLATES = Path(__file__).parent / "templates"
 MAX_TRIAL_ROWS = 2000
 MAX_DETAILS = 200
 MAX_ITERATIONS = 60
+LONG_NUMBER = 10_000
+"""From here on thousands stand apart; shorter numbers read as in the first table and the summary."""
 MOST_ODD = 3
 """At most so many sections of unexpected trials are open initially."""
 LONG = ("cluster", "continued")
@@ -190,7 +192,8 @@ def number(value: float | None, digits: int = 3) -> str:
     if not value:
         return "0"
     decimals = min(6, max(0, digits - 1 - math.floor(math.log10(abs(value)))))
-    return f"{value:,.{decimals}f}".replace(",", "\N{NARROW NO-BREAK SPACE}").replace("-", "\N{MINUS SIGN}")
+    apart = "\N{NARROW NO-BREAK SPACE}" if abs(value) >= LONG_NUMBER else ""
+    return f"{value:,.{decimals}f}".replace(",", apart).replace("-", "\N{MINUS SIGN}")
 
 
 def estimate(value: Estimate, digits: int = 3, factor: float = 1.0) -> Markup:

@@ -214,7 +214,9 @@ def _place_mistakes(
     try:
         scope = create(kind, place.parameters).scope
     except FaultError as error:
-        if kind:
+        if kind in FAULTS:
+            yield Mistake(f"{key}.parameters", None, str(error))
+        elif kind:
             yield Mistake(f"{key}.kind", kind, str(error))
         return
     if not context.has_nics and kind != "noop":

@@ -72,6 +72,8 @@ FIGURES = (
     ("host_bytes", "Bytes per host", host_bytes, "received_bytes"),
 )
 """Name, title, module, and the measure without which the figure would be empty."""
+SAID = {"bandwidth": ("before_gbs", "after_gbs"), "aftermath": ("detect_ms", "recover_ms", "error_after_ms")}
+"""Of figures that show several measures, those that their alternative text says."""
 LEAST = {"recovery": 3}
 """The number of trials from which a figure says more than the table; for most figures one is enough."""
 LEAST_CLUSTERS = 4
@@ -229,7 +231,7 @@ def _pictures(frame: pd.DataFrame, figures: Path) -> Iterator[Picture]:
             if part[needed].notna().sum() >= LEAST.get(name, 1):
                 told = module.caption(part)
                 uri = save(module.draw(part), figures, f"{name}{suffix}", told)
-                says = host_bytes.result(part) if module is host_bytes else _says(part, needed)
+                says = host_bytes.result(part) if module is host_bytes else _says(part, SAID.get(name, (needed,)))
                 yield Picture(f"{title}: {case}" if len(cases) > 1 else title, uri, told, says)
 
 
@@ -252,12 +254,18 @@ def _are_a_map(gaps: pd.DataFrame) -> bool:
     return gaps[["hosts", "remaining"]].drop_duplicates().shape[0] >= LEAST_CLUSTERS
 
 
-def _says(part: pd.DataFrame, metric: str) -> str:
-    """The result of a figure in words: each system's number at the largest size that has one."""
-    lines = at_largest([line for line in headline(part) if metric in line.estimates and line[metric].n])
-    unit = METRICS[metric].unit if metric in METRICS else ""
-    told = (f"{li.system}{at_size(li.size_bytes)}: {number(li[metric].median)} {unit}" for li in lines)
-    return "; ".join(map(str.strip, told))
+def _says(part: pd.DataFrame, metrics: Sequence[str]) -> str:
+    """The result of a figure in words: each system's number at the largest size that has one, and of several measures
+    which it is."""
+    told = []
+    for metric in metrics:
+        lines = at_largest([line for line in headline(part) if metric in line.estimates and line[metric].n])
+        unit = METRICS[metric].unit if metric in METRICS else ""
+        values = [f"{li.system}{at_size(li.size_bytes)}: {number(li[metric].median)} {unit}".strip() for li in lines]
+        if values:
+            what = f"{METRICS[metric].meaning.partition(' (')[0]}: " if len(metrics) > 1 else ""
+            told.append(what + "; ".join(values))
+    return ". ".join(told)
 
 
 def _timelines(runs: Sequence[LoadedRun], figures: Path) -> tuple[Pictures, list[str], list[str]]:

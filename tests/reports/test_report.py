@@ -136,6 +136,8 @@ def test_pictures_say_their_result_to_who_cannot_see_them(written: tuple[Path, s
     assert any(
         re.match(r"Slowdown after the fault: hot_repair at 1MiB: 2\.\d+; balance at 1MiB: 1\.5\d", a) for a in alts
     )
+    both = r"Bus bandwidth: healthy bus bandwidth: failstop at .* GB/s\. bus bandwidth after the fault: hot_repair at"
+    assert any(re.match(both, alt) for alt in alts)
     assert any(alt.startswith("Timeline of balance-") and "nic_down on host1 eth1" in alt for alt in alts)
 
 

@@ -8,8 +8,8 @@
     inconclusive  the trial proves nothing: the fault missed the collective (it was not inside one iteration, or a
                   batch of short ones, that was in flight on every rank), the struck NIC carried nothing in it by
                   its own counters, a sign is missing (a NIC that should be dead still carried bytes), the
-                  counters do not cover it, it did not heal, the network differs from its state before, or a limit
-                  of the experiment ended the trial while ranks continued
+                  counters do not cover it, it did not heal, the network differs from its state before, a limit of
+                  the experiment ended the trial while ranks continued, or all hosts stood still during a hang
 
 An inconclusive trial is run again, so this status must not hide a finding. Hence the order: wrong; then
 failed, unless this failure is the expected one and the fault's proof is incomplete; then inconclusive;
@@ -85,6 +85,8 @@ class Facts:
     """Ranks of each process; the report of one rank holds for all of them."""
     hang: str | None = None
     """Why waiting was given up, if it was."""
+    stalled_s: float = 0.0
+    """For how long all hosts stood still while ranks were silent (`harness.sweep.stalled`); 0: they did not."""
     cut_off: str | None = None
     """The limit that ended the trial while its ranks continued, if one did; this is no failure of the ranks."""
     killed: frozenset[int] = frozenset()
@@ -130,6 +132,9 @@ def judge(facts: Facts) -> Judgement:
         return Judgement("wrong", False, wrong, evidence, error)
     if facts.cut_off and (error is None or error.t_ns is None):
         return Judgement("inconclusive", False, facts.cut_off, evidence, None)
+    if facts.stalled_s and error is not None and error.message == facts.hang:
+        why = f"{facts.hang}, but all hosts stood still for {facts.stalled_s:.0f} s: other programs had the processors"
+        return Judgement("inconclusive", False, why, evidence, None)
     if error is not None:
         starved = any(_starved(record, facts) for record in facts.ranks)
         expected = expects_failure and not starved and not _is_mismatch(facts)

@@ -38,6 +38,7 @@ from harness.sweep.networks import network_of, nic_bytes, with_network
 from harness.sweep.on_our_clock import on_our_clock
 from harness.sweep.plan import Trial
 from harness.sweep.scenario import BUSIEST, Injection, fits, held, injections, reach
+from harness.sweep.stalled import SHARE, stood_still_s
 from harness.sweep.testbed import CLOCKS_EVERY_S, HostTestbed
 from harness.systems.base import Expectation
 
@@ -506,6 +507,12 @@ def _told(run: _Run, host: str, seen: list[Reading] | HostError) -> list[Reading
     return seen
 
 
+def _stalled_s(run: _Run) -> float:
+    """For how long all hosts stood still, if that explains why ranks were silent."""
+    still_s = stood_still_s([host.name for host in run.testbed.hosts], run.readings, run.samples)
+    return still_s if still_s >= SHARE * run.testbed.experiment.silence_s else 0.0
+
+
 def _starved(readings: Sequence[Reading]) -> bool:
     """Whether the host's kernel ended a process for lack of memory meanwhile."""
     killed = [r.value for r in readings if r.metric == "oom_kills" and r.value is not None]
@@ -537,6 +544,7 @@ def _facts(run: _Run) -> Facts:
         hosts=[host.name for host in run.testbed.hosts],
         gpus=run.testbed.experiment.workload.gpus,
         hang=run.hang,
+        stalled_s=_stalled_s(run),
         cut_off=run.cut_off,
         killed=frozenset(_ranks_killed(run)),
         samples=run.samples,

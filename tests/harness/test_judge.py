@@ -162,6 +162,16 @@ def test_a_hang_is_a_failure_that_nobody_expects() -> None:
     assert judgement.reason == "no rank said anything for 8 s"
 
 
+def test_a_hang_while_all_hosts_stood_still_proves_nothing() -> None:
+    hang = "hang: no rank said anything for 10 s (sweep.limits.iteration)"
+    silent = replace(died(hang=hang), ranks=[RankRecord(rank=rank) for rank in range(2)])
+    assert judge(silent).status == "failed"
+    judgement = judge(replace(silent, stalled_s=58.2))
+    assert (judgement.status, judgement.expected) == ("inconclusive", False)
+    assert judgement.reason == f"{hang}, but all hosts stood still for 58 s: other programs had the processors"
+    assert judge(died(hang=hang, stalled_s=58.2)).status == "failed", "a rank's own error counts"
+
+
 def test_a_limit_that_ended_ranks_which_went_on_is_no_failure_of_theirs() -> None:
     limit = "not over after 60 s, though ranks went on: raise sweep.limits.trial"
     ranks = [rank_of(r, 3) for r in range(3)]

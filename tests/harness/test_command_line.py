@@ -17,7 +17,9 @@ from typer.testing import CliRunner
 
 from cloudlab import manifest
 from cloudlab.errors import ManifestError
+from harness.cluster.checks.finding import Finding, Severity
 from harness.commands.cli import app
+from harness.commands.cluster_check import print_findings
 from harness.errors import ExitCode, ExperimentError, MistakeError
 from harness.experiment.file import load
 from harness.sweep.plan import parse_only, plan
@@ -143,6 +145,26 @@ def test_a_pipe_gets_neither_unless_columns_says_how_wide() -> None:
     plain, narrow = harness("faults").stdout, harness("faults", COLUMNS="50").stdout
     assert "\x1b" not in plain + narrow
     assert max(map(len, plain.split("\n"))) > 100 and max(map(len, narrow.split("\n"))) <= 50
+
+
+def test_lists_break_no_word_on_a_narrow_terminal() -> None:
+    plain, narrow = harness("reproduce").stdout, harness("reproduce", COLUMNS="40").stdout
+    assert narrow.split() == plain.split()
+    assert max(map(len, narrow.splitlines())) <= 40
+
+
+def test_findings_break_no_word_on_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = "net.ipv4.tcp_congestion_control is bbr"
+    found = [Finding(Severity.WARNING, "tcp", "host0", words, "sysctl -w net.ipv4.tcp_congestion_control=cubic")]
+    for columns in ("40", "71", "120"):
+        monkeypatch.setenv("COLUMNS", columns)
+        print_findings(found, 1)
+        shown = capsys.readouterr().out
+        assert "net.ipv4.tcp_congestion_control=cubic" in shown and "congestion_control is bbr" in " ".join(
+            shown.split()
+        )
 
 
 def test_help_is_as_narrow_as_the_terminal() -> None:

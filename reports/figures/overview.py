@@ -36,8 +36,10 @@ def draw(lines: Sequence[Line], narrow: bool = False) -> Figure:
         else:
             left, right = figure.subplots(1, 2, sharey=True, width_ratios=(1.25, 1))
         looks = style.looks(list(dict.fromkeys(line.system for line in rows)))
+        middle = max((line[f"before_{speed(lines)}"].median for line in rows), default=0.0) / 2
         for y, line in enumerate(rows):
             _speeds(left, y, line, looks[line.system], speed(lines))
+            _stopped(left, y, line, looks[line.system], speed(lines), middle)
             _lost(right, y, line, looks[line.system])
         _rows(left, rows)
         named = {"gbs": "bus bandwidth", "tokens_s": "trained", "ms": "an iteration"}[speed(lines)]
@@ -95,8 +97,18 @@ def _speeds(ax: Axes, y: int, line: Line, look: tuple[str, str], kind: str) -> N
         if after.low == after.low:
             ax.hlines(y, after.low, after.high, color=color, linewidth=3, alpha=0.45, zorder=1)
         ax.plot(after.median, y, marker, color=color, markersize=6.5, zorder=3)
-    elif line.stopped:
-        ax.annotate("stopped", (0, y), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8, color=color)
+
+
+def _stopped(ax: Axes, y: int, line: Line, look: tuple[str, str], kind: str, middle: float) -> None:
+    """Says beside the healthy mark that nothing follows, on the side where there is room."""
+    before = line[f"before_{kind}"]
+    if line[f"after_{kind}"].n or not line.stopped:
+        return
+    x = before.median if before.n else 0.0
+    side, away = ("right", -9) if x > middle else ("left", 9)
+    ax.annotate(
+        "stopped", (x, y), xytext=(away, 0), textcoords="offset points", ha=side, va="center", fontsize=8, color=look[0]
+    )
 
 
 def _lost(ax: Axes, y: int, line: Line, look: tuple[str, str]) -> None:

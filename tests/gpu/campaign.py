@@ -34,7 +34,7 @@ sys.path[:0] = [str(HERE), str(ROOT)]
 from gpus import Service, gpus_here  # noqa: E402
 from network import Network, network  # noqa: E402
 from ranks import Group, GroupError, has_gpu_each  # noqa: E402
-from results import Results, bus_gbs, latency_ratios, lost_ms, percentile, return_ms  # noqa: E402
+from results import Results, bus_gbs, latency_ratios, lost_ms, percentile, return_ms, switch_cost  # noqa: E402
 
 MIB = 1 << 20
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "sendrecv")
@@ -365,6 +365,27 @@ class Campaign:
             if self.all_reduce("schedules", "rounds", state, 1.0, 1) < 1.1:
                 break
         self.stop(*systems[1:])
+
+    def switch(self) -> None:
+        """What it costs to change from NCCL's ring to a schedule, in AllReduces without a pause, when a rail is lost."""
+        system = "rounds"
+        [group] = self.start(system)
+        nbytes = int(float((self.args.sizes or "16").split(",")[0]) * MIB)
+        for _ in range(min(8, self.args.trials)):
+            if self.left_s() < 12:
+                raise GroupError("out of time")
+            group.tell({"do": "loop", "nbytes": nbytes, "seconds": 2.0, "check_every": 8})
+            time.sleep(0.9)
+            lost_ns = time.monotonic_ns()
+            self.net.carrier(1, 1, False)
+            answers = group.answers(30)
+            self.net.carrier(1, 1, True)
+            wrong = sum(answer["wrong"] for answer in answers)
+            lengths = [max(one) for one in zip(*(answer["lengths"] for answer in answers), strict=True)]
+            cost = switch_cost(lost_ns, answers[0]["ends"], lengths, answers[0]["choices"])
+            self.results.add("switch", system=system, bytes=nbytes, wrong=wrong, **cost)
+            time.sleep(1.5)  # until every rank has the rail again
+        self.stop(system)
 
     def several(self) -> None:
         """Hosts of several ranks: the schedules, and NCCL's ring in the same network, when one host has lost a rail and
@@ -776,6 +797,7 @@ SECTIONS: Mapping[str, float] = {
     "degraded": 50,
     "ddp": 60,
     "schedules": 130,
+    "switch": 60,
     "unshaped": 60,
     "several": 180,
     "graphs": 90,

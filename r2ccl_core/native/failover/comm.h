@@ -49,6 +49,7 @@ struct NicHealth {
   int down = 0;  // held ones included
   int held = 0;
   int never_up = 0;  // of those that are down, told of as that
+  int cut_off = 0;   // of those that are down: their connection has no path left, as if the peer had ended
 };
 
 // What a Comm needs of its process. Outlives every Comm.

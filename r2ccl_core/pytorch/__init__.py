@@ -15,7 +15,10 @@ def register() -> None:
     import torch.distributed
 
     if torch.distributed.is_available() and NAME.upper() not in torch.distributed.Backend._plugins:
+        from r2ccl_core.pytorch.batches import keep_together
+
         torch.distributed.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", "cuda"])
+        keep_together()
 
 
 def _create(asked: Any, options: Any = None) -> Any:

@@ -32,6 +32,7 @@ class R2cclProcessGroup(ProcessGroup):  # type: ignore[misc]  # torch is not typ
         # PyTorch's registries keep groups beyond the interpreter's end; no binding is to complain about that.
         keep_forever(type(self))
         self._asked, self._nccl_options = asked, nccl_options
+        self._gpus: Any = None
         self._nccl: Any = None
         self._rank, self._size = int(asked.group_rank), int(asked.group_size)
         limit_s = asked.timeout.total_seconds()
@@ -74,7 +75,7 @@ class R2cclProcessGroup(ProcessGroup):  # type: ignore[misc]  # torch is not typ
         """What serves a device: of CPUs this group itself. From 2.14 on PyTorch asks it before it sends a batch."""
         kind = torch.device(device).type
         if kind == "cuda":
-            return self._on_gpus()
+            return self._on_gpus()._get_backend(device)
         return self if kind == "cpu" else super()._get_backend(device)
 
     @property
@@ -83,8 +84,8 @@ class R2cclProcessGroup(ProcessGroup):  # type: ignore[misc]  # torch is not typ
         return [torch.device("cpu"), *([torch.device("cuda")] if _finds_nccl() else [])]
 
     def _on_gpus(self) -> Any:
-        """NCCL's part. Its ranks meet in their first collective, so making it waits for nobody."""
-        if self._nccl is None:
+        """NCCL's part, a group by itself. Its ranks meet in their first operation, so making it waits for nobody."""
+        if self._gpus is None:
             if not _finds_nccl():
                 raise dist.DistBackendError(
                     "cuda tensors need a GPU and a PyTorch with NCCL; r2ccl itself moves CPU tensors"
@@ -93,15 +94,26 @@ class R2cclProcessGroup(ProcessGroup):  # type: ignore[misc]  # torch is not typ
             options._timeout = asked.timeout
             options.global_ranks_in_group, options.group_name = asked.global_ranks_in_group, asked.group_id
             store = PrefixStore("nccl", asked.store)
+            gpus = ProcessGroup(store, self._rank, self._size)
+            gpus._set_default_backend(ProcessGroup.BackendType.NCCL)
             self._nccl = dist.ProcessGroupNCCL(store, self._rank, self._size, options)
             self._nccl._set_sequence_number_for_group()
-            self._register_backend(torch.device("cuda"), ProcessGroup.BackendType.NCCL, self._nccl)
-        return self._nccl
+            gpus._register_backend(torch.device("cuda"), ProcessGroup.BackendType.NCCL, self._nccl)
+            self._gpus = gpus
+        return self._gpus
 
     def _start_coalescing(self, device: Any) -> None:
         """What follows is one group of NCCL's."""
-        self._get_backend(device)
-        super()._start_coalescing(device)
+        self._part_of(device)._start_coalescing(device)
+
+    def _end_coalescing(self, device: Any) -> Any:
+        """The work of all that was called since the start."""
+        return self._part_of(device)._end_coalescing(device)
+
+    def _part_of(self, device: Any) -> Any:
+        return self._on_gpus() if torch.device(device).type == "cuda" else super()
+
+    keeps_batches_together = True  # see batches.py
 
     # What PyTorch asks of a back end before it uses more than every one has.
     supports_coalescing = supports_splitting = supports_shrinking = False

@@ -367,7 +367,7 @@ class Campaign:
         self.stop(*systems[1:])
 
     def switch(self) -> None:
-        """What it costs to change from NCCL's ring to a schedule, in AllReduces without a pause, when a rail is lost."""
+        """What the change from NCCL's ring to a schedule costs when a rail is lost, in AllReduces without a pause."""
         system = "rounds"
         [group] = self.start(system)
         nbytes = int(float((self.args.sizes or "16").split(",")[0]) * MIB)

@@ -155,6 +155,7 @@ def test_the_return_is_when_five_iterations_are_as_short_as_before() -> None:
 
 
 def test_the_cost_of_a_switch_is_what_the_hit_and_the_first_one_take_beyond_their_neighbours() -> None:
+    results = load("results")
     ms = 1_000_000
     lengths = [10 * ms] * 5 + [14 * ms, 13 * ms, 9 * ms] + [8 * ms] * 5
     ends = [sum(lengths[: i + 1]) for i in range(len(lengths))]

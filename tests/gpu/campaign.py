@@ -655,8 +655,8 @@ class Campaign:
         self.stop("plugin")  # it would hold NICs back that are lost so often, also in what comes next
         for failure, trials, hold_s, rest_s in (
             # The kernel tells changes of links about once a second: sooner ones would be seen late, by time-outs.
-            ("carrier loss", self.args.trials, 0.3, 0.9),
-            ("black hole", self.args.trials // 2, 0.2, 0.35),
+            ("carrier loss", self.args.trials, 0.3, max(0.9, self.args.rest)),
+            ("black hole", self.args.trials // 2, 0.2, max(0.35, self.args.rest)),
         ):
             if failure in self.args.kinds:
                 for system in self.args.failing.split(","):
@@ -888,6 +888,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--largest", type=float, default=256, help="MiB of the largest message (256)")
     parser.add_argument("--loop", type=float, default=1, help="MiB of the AllReduces that failures hit (1)")
     parser.add_argument("--trials", type=int, default=100, help="carrier losses; half as many black holes (100)")
+    parser.add_argument("--rest", type=float, default=0, help="seconds at least between two failures (0.35, 0.9)")
     parser.add_argument("--kinds", default="carrier loss,black hole", help="the failures that are timed")
     parser.add_argument("--patience", type=float, default=20, help="seconds that NCCL's sockets get in a failure (20)")
     parser.add_argument("--systems", default="socket,socket_tuned,plugin", help="whose sizes are measured")

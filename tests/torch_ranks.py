@@ -26,8 +26,8 @@ def needs_entry_point(group: str) -> pytest.MarkDecorator:
     )
 
 
-def run(program: Path, *checks: str, env: Mapping[str, str] | None = None) -> None:
-    """Runs the checks on every rank; each must end well and say so."""
+def run(program: Path, *checks: str, env: Mapping[str, str] | None = None, size: int = SIZE) -> None:
+    """Runs the checks on each of `size` ranks; each must end well and say so."""
     host, _, port = free_root().partition(":")
     started = [
         subprocess.Popen(
@@ -35,7 +35,7 @@ def run(program: Path, *checks: str, env: Mapping[str, str] | None = None) -> No
             env=os.environ
             | {
                 "RANK": str(rank),
-                "WORLD_SIZE": str(SIZE),
+                "WORLD_SIZE": str(size),
                 "MASTER_ADDR": host,
                 "MASTER_PORT": port,
                 "R2CC_SOCKET_IFNAME": f"lo@127.{rank + 1}.0.1,lo@127.{rank + 1}.0.2",
@@ -46,12 +46,12 @@ def run(program: Path, *checks: str, env: Mapping[str, str] | None = None) -> No
             stderr=subprocess.STDOUT,
             text=True,
         )
-        for rank in range(SIZE)
+        for rank in range(size)
     ]
     try:
         outs = [process.communicate(timeout=270)[0] for process in started]
         said = "\n".join(f"rank {rank}: {line}" for rank, out in enumerate(outs) for line in out.splitlines())
-        assert [process.returncode for process in started] == [0] * SIZE, said
+        assert [process.returncode for process in started] == [0] * size, said
         for out in outs:
             done = [line for line in out.splitlines() if line.startswith("ok ")]
             assert done == [f"ok {name}" for name in checks], said

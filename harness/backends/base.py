@@ -109,7 +109,7 @@ TORCH_NCCL = {**NCCL_BETWEEN_HOSTS, "TORCH_NCCL_BLOCKING_WAIT": "1"}
 def torch_network(library: str, job: Job, rank: int) -> dict[str, str]:
     """The interfaces of the sockets of one of torch.distributed's back ends; and for NCCL, that every rank is a host,
     also where hosts are namespaces."""
-    if library == "nccl":
+    if "nccl" in library:
         return {**TORCH_NCCL, "NCCL_HOSTID": f"host{rank}"} | nccl_sockets(job)
     return {"GLOO_SOCKET_IFNAME": ",".join(job.nics)} if library in ("gloo", "torchft") and job.nics else {}
 

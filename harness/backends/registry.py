@@ -23,6 +23,7 @@ BACKENDS: dict[BackendName, Backend] = {
     "train_r2ccl": TrainingBackend("r2ccl"),
     "train_gloo": TrainingBackend("gloo"),
     "train_nccl": TrainingBackend("nccl"),
+    "train_mixed": TrainingBackend("cpu:r2ccl,cuda:nccl"),
     "train_torchft": TrainingBackend("torchft"),
     "serve_r2ccl": ServingBackend(),
 }

@@ -1,5 +1,5 @@
 """The backends that train: a small GPT in PyTorch, its gradients over our core, over gloo, over gloo by torchft, or on
-GPUs over NCCL."""
+GPUs over NCCL, alone or with our core for CPU tensors in the same group."""
 
 from harness.backends.base import Command, Job, Witness, give_up_s, rendezvous, torch_network
 from harness.backends.torch_probe import ask
@@ -23,8 +23,9 @@ class TrainingBackend:
     def __init__(self, library: str) -> None:
         self._library = library
         self._apart = library == "torchft"
-        witnesses: dict[str, Witness] = {"nccl": "nccl_log", "r2ccl": "core"}
-        self.witness: Witness = witnesses.get(library, "counters")
+        self._on_gpus = "nccl" in library
+        witnesses: dict[str, Witness] = {"r2ccl": "core"}
+        self.witness: Witness = "nccl_log" if self._on_gpus else witnesses.get(library, "counters")
 
     def command(self, job: Job, rank: int) -> Command:
         """A rank that gives up before the harness would."""
@@ -51,9 +52,10 @@ class TrainingBackend:
             return f"{python} has no torchft; run: {python} -m pip install torchft"
         if "ModuleNotFoundError" in answer.errors:
             return f'{python} has no PyTorch; run: {python} -m pip install "r2ccl[torch]"'
-        if answer.status or (not self._apart and self._library not in answer.words):
+        parts = {part.partition(":")[2] or part for part in self._library.split(",")}
+        if answer.status or (not self._apart and not parts <= set(answer.words)):
             return f'PyTorch of {python} does not know {self._library}; run: {python} -m pip install "r2ccl[torch]"'
-        if self._library == "nccl" and "True" not in answer.words:
+        if self._on_gpus and "True" not in answer.words:
             return "there is no GPU here that PyTorch can use; train_r2ccl and train_gloo need none"
         return None
 

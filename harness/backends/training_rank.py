@@ -200,7 +200,7 @@ class _Trainer:
 
 def _device(torch: Any, library: str) -> Any:
     """A GPU for NCCL, the processor else. One rank a host; ranks that share a machine share its GPUs out."""
-    if library != "nccl":
+    if "nccl" not in library:
         return torch.device("cpu")
     if not finds_a_gpu(torch):
         raise RuntimeError("there is no GPU that PyTorch can use; train_r2ccl and train_gloo need none")
@@ -228,7 +228,7 @@ def _leave(events: Events, message: str, step: int | None, code: int, core: Any 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="training_rank", description=__doc__)
-    parser.add_argument("--library", choices=("r2ccl", "gloo", "nccl", "torchft"), required=True)
+    parser.add_argument("--library", choices=("r2ccl", "gloo", "nccl", "cpu:r2ccl,cuda:nccl", "torchft"), required=True)
     for name in ("layers", "width", "heads", "context", "batch", "bucket-bytes", "steps"):
         parser.add_argument(f"--{name}", type=int, required=True)
     for name in ("dp", "tp", "pp", "micro-batches"):

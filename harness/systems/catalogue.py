@@ -15,7 +15,7 @@ from r2ccl_core.planning.algorithms import AUTO, for_losses
 from r2ccl_core.planning.selection import read_policy
 
 CORE = ("perf", "simulate", "noop", "torch_r2ccl", "train_r2ccl", "serve_r2ccl")
-NCCL = ("nccl_tests", "torch_nccl", "train_nccl")
+NCCL = ("nccl_tests", "torch_nccl", "train_nccl", "train_mixed")
 
 _CORE_NEEDS = "this project, installed"
 _NCCL_NEEDS = "a GPU, NCCL"

@@ -26,6 +26,7 @@ BackendName = Literal[
     "train_r2ccl",
     "train_gloo",
     "train_nccl",
+    "train_mixed",
     "train_torchft",
     "serve_r2ccl",
 ]

@@ -83,6 +83,7 @@ class TrainingWorkload(Workload):
         "train_r2ccl",
         "train_gloo",
         "train_nccl",
+        "train_mixed",
         "train_torchft",
         "simulate",
     )

@@ -1,15 +1,20 @@
-"""A process group of PyTorch over `TensorCollectives`: CPU tensors, every call in the background.
+"""A process group of PyTorch: CPU tensors over `TensorCollectives`, in the background; CUDA tensors over NCCL.
 
 The group is a subclass in Python, because that is PyTorch's stable interface: one package serves every version.
 Methods exist under the names of all versions from 2.6 to 2.15; `docs/guides/program.md` says which were run.
+
+PyTorch makes a group in Python the whole group, whatever else its name asks for ("cpu:r2ccl,cuda:nccl"). So this group
+creates NCCL's part itself, when CUDA tensors first need it.
 """
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
 import torch
-from torch.distributed import ProcessGroup, ReduceOp
+import torch.distributed as dist
+from torch.distributed import PrefixStore, ProcessGroup, ReduceOp
 
 from r2ccl_core.errors import UsageError
 from r2ccl_core.native import keep_forever
@@ -21,13 +26,17 @@ from r2ccl_core.runtime.communicator import Communicator
 class R2cclProcessGroup(ProcessGroup):  # type: ignore[misc]  # torch is not typed here
     """The group that ``init_process_group("r2ccl")`` and ``new_group(backend="r2ccl")`` create."""
 
-    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
-        super().__init__(rank, size)
+    def __init__(self, asked: Any, nccl_options: Any = None) -> None:
+        """`asked` is PyTorch's description of the group; `nccl_options` are ``ProcessGroupNCCL.Options`` or None."""
+        super().__init__(asked.group_rank, asked.group_size)
         # PyTorch's registries keep groups beyond the interpreter's end; no binding is to complain about that.
         keep_forever(type(self))
-        self._rank, self._size = rank, size
-        limit_s = timeout.total_seconds()
-        self._calls = TensorCollectives(meet(store, rank, size, limit_s), limit_s)
+        self._asked, self._nccl_options = asked, nccl_options
+        self._gpus: Any = None
+        self._nccl: Any = None
+        self._rank, self._size = int(asked.group_rank), int(asked.group_size)
+        limit_s = asked.timeout.total_seconds()
+        self._calls = TensorCollectives(meet(asked.store, self._rank, self._size, limit_s), limit_s)
 
     # What PyTorch asks of a group ---------------------------------------------------------------------------
 
@@ -64,7 +73,47 @@ class R2cclProcessGroup(ProcessGroup):  # type: ignore[misc]  # torch is not typ
 
     def _get_backend(self, device: Any) -> Any:
         """What serves a device: of CPUs this group itself. From 2.14 on PyTorch asks it before it sends a batch."""
-        return self if torch.device(device).type == "cpu" else super()._get_backend(device)
+        kind = torch.device(device).type
+        if kind == "cuda":
+            return self._on_gpus()._get_backend(device)
+        return self if kind == "cpu" else super()._get_backend(device)
+
+    @property
+    def _device_types(self) -> list[Any]:
+        """Where tensors may be. The first is where PyTorch puts objects."""
+        return [torch.device("cpu"), *([torch.device("cuda")] if _finds_nccl() else [])]
+
+    def _on_gpus(self) -> Any:
+        """NCCL's part, a group by itself. Its ranks meet in their first operation, so making it waits for nobody."""
+        if self._gpus is None:
+            if not _finds_nccl():
+                raise dist.DistBackendError(
+                    "cuda tensors need a GPU and a PyTorch with NCCL; r2ccl itself moves CPU tensors"
+                )
+            asked, options = self._asked, self._nccl_options or dist.ProcessGroupNCCL.Options()
+            options._timeout = asked.timeout
+            options.global_ranks_in_group, options.group_name = asked.global_ranks_in_group, asked.group_id
+            store = PrefixStore("nccl", asked.store)
+            gpus = ProcessGroup(store, self._rank, self._size)
+            gpus._set_default_backend(ProcessGroup.BackendType.NCCL)
+            self._nccl = dist.ProcessGroupNCCL(store, self._rank, self._size, options)
+            self._nccl._set_sequence_number_for_group()
+            gpus._register_backend(torch.device("cuda"), ProcessGroup.BackendType.NCCL, self._nccl)
+            self._gpus = gpus
+        return self._gpus
+
+    def _start_coalescing(self, device: Any) -> None:
+        """What follows is one group of NCCL's."""
+        self._part_of(device)._start_coalescing(device)
+
+    def _end_coalescing(self, device: Any) -> Any:
+        """The work of all that was called since the start."""
+        return self._part_of(device)._end_coalescing(device)
+
+    def _part_of(self, device: Any) -> Any:
+        return self._on_gpus() if torch.device(device).type == "cuda" else super()
+
+    keeps_batches_together = True  # see batches.py
 
     # What PyTorch asks of a back end before it uses more than every one has.
     supports_coalescing = supports_splitting = supports_shrinking = False
@@ -83,13 +132,20 @@ class R2cclProcessGroup(ProcessGroup):  # type: ignore[misc]  # torch is not typ
     def set_timeout(self, timeout: timedelta) -> None:
         """How long a call may take from now on."""
         self._calls.limit_s = timeout.total_seconds()
+        self._asked.timeout = timeout
+        if self._nccl is not None:
+            self._nccl._set_default_timeout(timeout)
 
     def abort(self, *_: object) -> None:
-        """Ends the group on every rank, and every waiting call."""
+        """Ends the group on every rank, and every waiting call; NCCL's part on this rank."""
         self._calls.comm.abort("the process group was aborted")
+        if self._nccl is not None:
+            self._nccl.abort()
 
     def shutdown(self, *_: object) -> None:
         """Leaves the group after all started calls have ended. Idempotent."""
+        if self._nccl is not None:
+            self._nccl.shutdown()
         self._calls.release()
 
     # Collectives --------------------------------------------------------------------------------------------
@@ -158,8 +214,10 @@ class R2cclProcessGroup(ProcessGroup):  # type: ignore[misc]  # torch is not typ
         """`inputs[rank]` to that rank, `outputs[rank]` from it; of any sizes."""
         return self._calls.all_to_all(outputs, inputs, _how(opts))
 
-    def barrier(self, opts: Any = None) -> Running:
-        """Ends when every rank has called it."""
+    def barrier(self, opts: Any = None) -> Any:
+        """Ends when every rank has called it; with ``device_ids`` also what these GPUs were given before."""
+        if getattr(opts, "device_ids", None):
+            return self._on_gpus().barrier(opts)
         return self._calls.barrier(_how(opts))
 
     # As older versions call them.
@@ -182,6 +240,47 @@ class R2cclProcessGroup(ProcessGroup):  # type: ignore[misc]  # torch is not typ
     def recv_anysource(self, tensors: list[Any], tag: int) -> Running:
         """Not supported: the connection that a message takes depends on its sender."""
         raise UsageError("recv from any source is not offered by r2ccl; name the source")
+
+
+_OF_TENSORS = (
+    "broadcast", "allreduce", "allreduce_coalesced", "reduce", "allgather", "all_gather_single",
+    "all_gather_single_coalesced", "allgather_coalesced", "reduce_scatter", "reduce_scatter_single",
+    "reduce_scatter_single_coalesced", "gather", "scatter", "all_to_all_single", "alltoall", "_allgather_base",
+    "allgather_into_tensor_coalesced", "_reduce_scatter_base", "reduce_scatter_tensor_coalesced", "alltoall_base",
+    "send", "recv", "recv_anysource",
+)  # fmt: skip
+
+
+def _by_device(name: str) -> Callable[..., Any]:
+    """The method `name`: of NCCL for CUDA tensors, else of this group."""
+    on_cpus = getattr(R2cclProcessGroup, name)
+
+    @functools.wraps(on_cpus)
+    def call(group: R2cclProcessGroup, *args: Any, **named: Any) -> Any:
+        tensor = _first(args) if args else _first(named.values())
+        if tensor is not None and tensor.is_cuda:
+            return getattr(group._on_gpus(), name)(*args, **named)
+        return on_cpus(group, *args, **named)
+
+    return call
+
+
+for _name in _OF_TENSORS:
+    setattr(R2cclProcessGroup, _name, _by_device(_name))
+
+
+def _first(values: Any) -> Any:
+    """The first tensor in lists of lists, or None."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            return value
+        if isinstance(value, (list, tuple)) and (found := _first(value)) is not None:
+            return found
+    return None
+
+
+def _finds_nccl() -> bool:
+    return bool(dist.is_nccl_available() and torch.cuda.is_available())
 
 
 def _how(opts: Any) -> How:

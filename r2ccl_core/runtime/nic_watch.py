@@ -13,6 +13,10 @@ from typing import Any
 from r2ccl_core.runtime.nets import Nets
 
 _LOOK_S = 0.1
+_SURE_LOOKS = 2
+_GONE_LOOKS = 20
+"""Where all paths to the peers concerned are down: the transport then finds out within these two seconds whether they
+have ended, also on a busy machine."""
 _LEAVE_S = 2.0
 _log = logging.getLogger(__name__)
 
@@ -39,14 +43,14 @@ OnNic = Callable[[NicChange], object]
 class Changes:
     """Finds what is new in the transport's state.
 
-    A path that is still being made for the first time is no loss. A loss is reported the second time that it is seen:
-    when a peer's process ends, its connections are reset some milliseconds before the transport knows that the peer is
-    gone.
+    A path that is still being made for the first time is no loss. A loss is reported once it has been seen several
+    times: when a peer's process ends, its connections are reset before the transport knows that the peer is gone.
     """
 
     def __init__(self) -> None:
         self._states: dict[tuple[str, str], str] = {}
-        self._suspects: set[tuple[str, str]] = set()
+        self._looks: dict[tuple[str, str], int] = {}
+        """How often in a row a loss that is not yet told was seen."""
 
     def update(
         self, nics: Sequence[Mapping[str, Any]], events: Callable[[], Sequence[Mapping[str, Any]]]
@@ -56,13 +60,13 @@ class Changes:
         for nic in nics:
             key = nic["name"], nic["address"]
             before = self._states.get(key, "up")
-            suspected = key in self._suspects
-            self._suspects.discard(key)
+            looks = self._looks.pop(key, 0) + 1
             if nic["state"] == before:
                 continue
             recovers = nic["state"] == "up" or (before, nic["state"]) == ("down", "partial")
-            if not recovers and not suspected:
-                self._suspects.add(key)
+            needed = _SURE_LOOKS if nic["paths_down"] > nic["paths_cut_off"] else _GONE_LOOKS
+            if not recovers and looks < needed:
+                self._looks[key] = looks
                 continue
             reason = "" if recovers else _last_loss(nic["name"], events())
             if recovers or reason:

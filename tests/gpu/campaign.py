@@ -34,7 +34,7 @@ sys.path[:0] = [str(HERE), str(ROOT)]
 from gpus import Service, gpus_here  # noqa: E402
 from network import Network, network  # noqa: E402
 from ranks import Group, GroupError, has_gpu_each  # noqa: E402
-from results import Results, bus_gbs, latency_ratios, lost_ms, percentile, return_ms  # noqa: E402
+from results import Results, bus_gbs, latency_ratios, lost_ms, percentile, return_ms, switch_cost  # noqa: E402
 
 MIB = 1 << 20
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "sendrecv")
@@ -366,6 +366,27 @@ class Campaign:
                 break
         self.stop(*systems[1:])
 
+    def switch(self) -> None:
+        """What the change from NCCL's ring to a schedule costs when a rail is lost, in AllReduces without a pause."""
+        system = "rounds"
+        [group] = self.start(system)
+        nbytes = int(float((self.args.sizes or "16").split(",")[0]) * MIB)
+        for _ in range(min(8, self.args.trials)):
+            if self.left_s() < 12:
+                raise GroupError("out of time")
+            group.tell({"do": "loop", "nbytes": nbytes, "seconds": 2.0, "check_every": 8})
+            time.sleep(0.9)
+            lost_ns = time.monotonic_ns()
+            self.net.carrier(1, 1, False)
+            answers = group.answers(30)
+            self.net.carrier(1, 1, True)
+            wrong = sum(answer["wrong"] for answer in answers)
+            lengths = [max(one) for one in zip(*(answer["lengths"] for answer in answers), strict=True)]
+            cost = switch_cost(lost_ns, answers[0]["ends"], lengths, answers[0]["choices"])
+            self.results.add("switch", system=system, bytes=nbytes, wrong=wrong, **cost)
+            time.sleep(1.5)  # until every rank has the rail again
+        self.stop(system)
+
     def several(self) -> None:
         """Hosts of several ranks: the schedules, and NCCL's ring in the same network, when one host has lost a rail and
         when two have lost different ones."""
@@ -634,8 +655,8 @@ class Campaign:
         self.stop("plugin")  # it would hold NICs back that are lost so often, also in what comes next
         for failure, trials, hold_s, rest_s in (
             # The kernel tells changes of links about once a second: sooner ones would be seen late, by time-outs.
-            ("carrier loss", self.args.trials, 0.3, 0.9),
-            ("black hole", self.args.trials // 2, 0.2, 0.35),
+            ("carrier loss", self.args.trials, 0.3, max(0.9, self.args.rest)),
+            ("black hole", self.args.trials // 2, 0.2, max(0.35, self.args.rest)),
         ):
             if failure in self.args.kinds:
                 for system in self.args.failing.split(","):
@@ -776,6 +797,7 @@ SECTIONS: Mapping[str, float] = {
     "degraded": 50,
     "ddp": 60,
     "schedules": 130,
+    "switch": 60,
     "unshaped": 60,
     "several": 180,
     "graphs": 90,
@@ -866,6 +888,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--largest", type=float, default=256, help="MiB of the largest message (256)")
     parser.add_argument("--loop", type=float, default=1, help="MiB of the AllReduces that failures hit (1)")
     parser.add_argument("--trials", type=int, default=100, help="carrier losses; half as many black holes (100)")
+    parser.add_argument("--rest", type=float, default=0, help="seconds at least between two failures (0.35, 0.9)")
     parser.add_argument("--kinds", default="carrier loss,black hole", help="the failures that are timed")
     parser.add_argument("--patience", type=float, default=20, help="seconds that NCCL's sockets get in a failure (20)")
     parser.add_argument("--systems", default="socket,socket_tuned,plugin", help="whose sizes are measured")

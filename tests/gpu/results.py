@@ -81,6 +81,25 @@ def return_ms(lost_ns: int, repaired_ns: int, ends: Sequence[int], lengths: Sequ
     return None
 
 
+def switch_cost(lost_ns: int, ends: Sequence[int], lengths: Sequence[int], choices: Sequence[str]) -> dict[str, Any]:
+    """How a job went from NCCL's ring to a schedule: how many iterations the ring ran after the loss, the extra
+    milliseconds of the iteration that the loss hit (over those before), of the first one by the schedule (over those
+    that follow), and from the loss until that one has ended; None where no schedule ran."""
+    hit = next((i for i, at in enumerate(ends) if at > lost_ns), None)
+    first = next((i for i in range(hit or 0, len(ends)) if choices[i] not in ("nccl", "")), None)
+    if not hit or first is None or len(ends) - first < 4:
+        return {"ring_iterations": None, "hit_ms": None, "first_ms": None, "until_ms": None}
+    before, after = statistics.median(lengths[:hit]), statistics.median(lengths[first + 1 :])
+    return {
+        "ring_iterations": first - hit,
+        "before_ms": before / 1e6,
+        "after_ms": after / 1e6,
+        "hit_ms": (lengths[hit] - before) / 1e6,
+        "first_ms": (lengths[first] - after) / 1e6,
+        "until_ms": (ends[first] - lost_ns) / 1e6,
+    }
+
+
 def latency_ratios(records: Iterable[Record], base: str, system: str) -> list[Record]:
     """Per collective and size: both systems' medians over the rounds that measured both, the ratio of `system` to
     `base`, and the least and the greatest ratio of one round."""

@@ -154,6 +154,19 @@ def test_the_return_is_when_five_iterations_are_as_short_as_before() -> None:
     assert results.return_ms(1 * ms, 22 * ms, ends, lengths) is None
 
 
+def test_the_cost_of_a_switch_is_what_the_hit_and_the_first_one_take_beyond_their_neighbours() -> None:
+    results = load("results")
+    ms = 1_000_000
+    lengths = [10 * ms] * 5 + [14 * ms, 13 * ms, 9 * ms] + [8 * ms] * 5
+    ends = [sum(lengths[: i + 1]) for i in range(len(lengths))]
+    choices = ["nccl"] * 7 + ["forest"] * 6
+    found = results.switch_cost(55 * ms, ends, lengths, choices)
+    assert found == {
+        "ring_iterations": 2, "before_ms": 10.0, "after_ms": 8.0, "hit_ms": 4.0, "first_ms": 1.0, "until_ms": 31.0
+    }  # fmt: skip
+    assert results.switch_cost(55 * ms, ends, lengths, ["nccl"] * 13)["first_ms"] is None
+
+
 def test_every_collective_goes_to_the_communicator_and_stream_that_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CAMPAIGN_RANK", "0")
     monkeypatch.setenv("CAMPAIGN_SIZE", "2")

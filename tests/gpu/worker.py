@@ -421,7 +421,8 @@ class Worker:
         rank.put(send, 0, 0)
         issue = rank.operation("all_reduce", send, recv, count)
         deadline = time.monotonic() + seconds
-        ends, lengths, wrong, checked, last = [], [], 0, 0, False
+        ends, lengths, choices, wrong, checked, last = [], [], [], 0, 0, False
+        scheduled = bool(os.environ.get("R2CC_SCHEDULES"))
         while not last:
             if RANK == 0 and time.monotonic() > deadline:
                 rank.put(send, 0, 1)
@@ -433,13 +434,15 @@ class Worker:
             end = time.monotonic_ns()
             ends.append(end)
             lengths.append(end - begin)
+            choices.append(rank.choice() if scheduled else "")
             last = rank.value(recv, 0) == 1
             if last:
                 rank.put(expected, 0, 1)
             if len(ends) % check_every == 0 or last:
                 wrong += rank.wrong(recv, expected)
                 checked += 1
-        return {"ends": ends if RANK == 0 else [], "lengths": lengths, "wrong": wrong, "checked": checked}
+        own = {"ends": ends, "choices": choices} if RANK == 0 else {"ends": [], "choices": []}
+        return {**own, "lengths": lengths, "wrong": wrong, "checked": checked}
 
 
 Answer = Callable[[dict[str, Any]], dict[str, Any]]

@@ -13,8 +13,9 @@ from r2ccl_core.runtime.nets import Nets
 from r2ccl_core.runtime.nic_watch import Changes, NicChange, NicWatch
 
 
-def nic(state: str, name: str = "eth0") -> dict[str, Any]:
-    return {"name": name, "address": "10.0.0.1", "state": state}
+def nic(state: str, name: str = "eth0", cut_off: int = 0) -> dict[str, Any]:
+    down = 0 if state == "up" else 1
+    return {"name": name, "address": "10.0.0.1", "state": state, "paths_down": down, "paths_cut_off": cut_off}
 
 
 DOWN = {"kind": "path_down", "nic": "eth0", "peer": "10.0.0.2", "detail": "link down"}
@@ -46,6 +47,14 @@ def test_a_loss_that_one_look_alone_sees_is_not_told() -> None:
     for _ in range(2):  # the connections of a peer that ends, before the transport knows that it did
         assert changes.update([nic("partial")], lambda: [DOWN]) == []
         assert changes.update([nic("up")], lambda: [DOWN]) == []
+
+
+def test_a_loss_is_told_later_where_the_peer_may_have_ended() -> None:
+    changes = Changes()
+    for _ in range(19):
+        assert changes.update([nic("partial", cut_off=1)], lambda: [DOWN]) == []
+    [lost] = changes.update([nic("partial", cut_off=1)], lambda: [DOWN])
+    assert lost.state == "partial"
 
 
 class FakeNets(Nets):

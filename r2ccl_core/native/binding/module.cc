@@ -218,6 +218,7 @@ nb::list Nics(Net& net) {
     nic["paths_up"] = health[i].up;
     nic["paths_down"] = health[i].down;
     nic["paths_held"] = health[i].held;
+    nic["paths_cut_off"] = health[i].cut_off;
     nic["state"] = health[i].down == 0 ? "up" : (health[i].up == 0 ? "down" : "partial");
     nics.append(nic);
   }

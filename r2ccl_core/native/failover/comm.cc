@@ -25,11 +25,14 @@ Status Comm::failure() const {
 void Comm::AddHealth(std::vector<NicHealth>* health) const {
   MutexLock lock(mutex_);
   if (closed_) return;
+  auto is_open = [](const Path& path) { return path.nic >= 0 && path.state == PathState::kUp; };
+  bool cut_off = std::none_of(paths_.begin(), paths_.end(), is_open);
   for (const Path& path : paths_) {
     if (path.nic < 0) continue;
     NicHealth& tally = (*health)[static_cast<size_t>(path.nic)];
     bool on_probation = path.state == PathState::kUp && IsOnProbation(path);
     ++(path.state == PathState::kUp && !on_probation ? tally.up : tally.down);
+    if (cut_off) ++tally.cut_off;
     if (path.state == PathState::kHeld || on_probation) ++tally.held;
     if (path.is_absent) ++tally.never_up;
   }

@@ -15,6 +15,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -49,6 +50,7 @@ struct NicHealth {
   int down = 0;  // held ones included
   int held = 0;
   int never_up = 0;  // of those that are down, told of as that
+  int cut_off = 0;   // of those that are down: their connection has no path left, as if the peer had ended
 };
 
 // What a Comm needs of its process. Outlives every Comm.
@@ -138,7 +140,8 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
   // Ends the connection: better no message than a wrong one.
   void OnThrow(const std::string& reason) noexcept final;
   void OnNic(const NicChange& change);
-  void Tick(int64_t now_ns);
+  // Returns when it is to be called again at the latest, if it is not called sooner anyway.
+  int64_t Tick(int64_t now_ns);
 
   Status failure() const;
   // Whether there is one. Waits for nobody.
@@ -342,6 +345,7 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
   // GB/s at most, over all its connections. The sending end decides for both.
   std::atomic<bool> inline_{true};
   static constexpr int64_t kLingerNs = 1'000'000'000;
+  static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
   Environment* const environment_;
   Wire* const wire_;
@@ -356,6 +360,7 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
   int64_t asked_word_ns_ GUARDED_BY(mutex_) = 0;     // when it was last asked to
   uint64_t question_ GUARDED_BY(mutex_) = 0;         // its number
   int asked_about_ GUARDED_BY(mutex_) = -1;          // not by this path
+  int64_t look_ns_ GUARDED_BY(mutex_) = kNever;      // when something will be late
   int64_t answered_ns_ GUARDED_BY(mutex_) = 0;       // when it answered last
   int64_t answer_took_ns_ GUARDED_BY(mutex_) = 0;    // by the path that was first
 

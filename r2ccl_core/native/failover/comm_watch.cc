@@ -147,20 +147,21 @@ void Comm::CheckGiveUp(int64_t now_ns) {
   }
 }
 
-void Comm::Tick(int64_t now_ns) {
+int64_t Comm::Tick(int64_t now_ns) {
   MutexLock lock(mutex_);
+  look_ns_ = kNever;
   EmptyInbox();
   if (linger_until_ns_ != 0 && !closed_) EndLinger(now_ns);
   if (fate_ != nullptr && fate_->sealed() && linger_until_ns_ == 0) {
     End(fate_->failure());
   }
-  if (closed_ || !failure_.ok()) return;
+  if (closed_ || !failure_.ok()) return kNever;
   for (Path& path : paths_) {
     if (path.stream == nullptr || !path.stream->polled()) continue;
     ReadOpen(path);
     if (path.stream != nullptr) path.stream->Release(now_ns, -1);
   }
-  if (!failure_.ok()) return;
+  if (!failure_.ok()) return kNever;
   if (!std::exchange(polled_, false)) StopPolling();
   // A process that was stopped or starved must not take its own absence for the network's.
   int64_t since_tick_ns = last_tick_ns_ == 0 ? 0 : now_ns - last_tick_ns_;
@@ -168,10 +169,11 @@ void Comm::Tick(int64_t now_ns) {
   absent_ns_ += std::max<int64_t>(0, since_tick_ns - kLongestTickNs);
   for (Path& path : paths_) {
     if (IsOpen(path.state)) CheckStall(path, now_ns, since_tick_ns);
-    if (!failure_.ok()) return;
+    if (!failure_.ok()) return kNever;
   }
   OnTick(now_ns);
   CheckGiveUp(now_ns);
+  return look_ns_;
 }
 
 }  // namespace r2ccl

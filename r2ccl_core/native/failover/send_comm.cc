@@ -682,7 +682,12 @@ int64_t SendComm::OverdueNs(Path& path, const Chunk& chunk, int64_t now_ns) {
   int64_t passed_ns = path.way->passed_ns();
   int64_t excused_ns = HeldNs(path) - chunk.held_ns - SoonerNs(chunk.sent_ns, passed_ns, path.usual_ns);
   int64_t asked_ns = chunk.due_ns + excused_ns - kAskAheadNs;
-  if (now_ns <= asked_ns || !PeerSpoke(path, asked_ns, now_ns)) return 0;
+  if (now_ns <= asked_ns) return 0;
+  if (!PeerSpoke(path, asked_ns, now_ns)) {
+    bool may_answer = now_ns - asked_word_ns_ < kAskAheadNs;
+    LookAt(may_answer ? std::max(asked_ns + kAskAheadNs, now_ns + kMillisecond) : 0, now_ns);
+    return 0;
+  }
   // What is usual may be the memory of streams that had nothing to do since. If this way is silent, the peer is asked
   // over the others, and how long it takes to answer counts, twice for chance.
   int64_t elsewhere_ns = LookElsewhere(path).usual_ns;
@@ -692,7 +697,13 @@ int64_t SendComm::OverdueNs(Path& path, const Chunk& chunk, int64_t now_ns) {
     if (knows) elsewhere_ns = std::min(elsewhere_ns, 2 * answer_took_ns_);
   }
   int64_t due_ns = std::max(chunk.due_ns, chunk.sent_ns + LateAfterNs(elsewhere_ns)) + excused_ns;
+  LookAt(due_ns, now_ns);
   return std::max<int64_t>(0, now_ns - due_ns);
+}
+
+// Has the next tick come then, if that is to come.
+void SendComm::LookAt(int64_t time_ns, int64_t now_ns) {
+  if (time_ns > now_ns) look_ns_ = std::min(look_ns_, time_ns);
 }
 
 // What the peer's kernel should have had by now, and what is behind it in the same stream, goes over another path as

@@ -96,6 +96,8 @@ void Poller::NoteUnwatched(uint64_t id) {
   eventfd_write(wake_.get(), 1);
 }
 
+void Poller::TickBy(int64_t time_ns) { next_tick_ns_ = std::min(next_tick_ns_, time_ns); }
+
 bool Poller::IsWatched(uint64_t id) {
   MutexLock lock(mutex_);
   return registrations_.contains(id) && std::none_of(unwatched_.begin(), unwatched_.end(),
@@ -173,17 +175,18 @@ void Poller::Dispatch(uint64_t id, uint32_t events) {
 void Poller::Run() {
   constexpr int kBatch = 64;
   epoll_event events[kBatch];
-  int64_t next_tick = NowNs() + kTickMs * kMillisecond;
+  next_tick_ns_ = NowNs() + kTickMs * kMillisecond;
   while (!stopping_.load()) {
-    int64_t wait_ns = next_tick - NowNs();
+    int64_t wait_ns = next_tick_ns_ - NowNs();
     int wait_ms = wait_ns <= 0 ? 0 : static_cast<int>((wait_ns + kMillisecond - 1) / kMillisecond);
     int count = epoll_wait(epoll_.get(), events, kBatch, wait_ms);
     for (int i = 0; i < count; ++i) {
       WhatLeaves([&] { Dispatch(events[i].data.u64, events[i].events); });
     }
-    if (NowNs() >= next_tick) {
+    if (NowNs() >= next_tick_ns_) {
+      next_tick_ns_ = NowNs() + kTickMs * kMillisecond;
       WhatLeaves(on_tick_);
-      next_tick = NowNs() + kTickMs * kMillisecond;
+      next_tick_ns_ = std::max(next_tick_ns_, NowNs() + kMillisecond);
     }
     if (on_turn_) WhatLeaves(on_turn_);
   }

@@ -60,6 +60,8 @@ class Poller final : public EventLoop {
   uint64_t Add(int fd, uint32_t events, int tag, std::shared_ptr<Pollable> target) override;
   void Modify(uint64_t id, uint32_t events) override;
   void Remove(uint64_t id) override;
+  // Within a tick: the next one comes at this time, if that is sooner than usual and at least a millisecond away.
+  void TickBy(int64_t time_ns);
   // Whether the kernel watches what was registered.
   bool IsWatched(uint64_t id);
   void Kick(std::shared_ptr<Kickable> target) override;
@@ -89,6 +91,7 @@ class Poller final : public EventLoop {
   std::thread thread_;
   std::function<void()> on_tick_;
   std::function<void()> on_turn_;
+  int64_t next_tick_ns_ = 0;  // of the poller's thread alone
   std::atomic<bool> stopping_{false};
   Mutex mutex_;  // leaf lock: guards what follows
   std::unordered_map<uint64_t, Registration> registrations_ GUARDED_BY(mutex_);

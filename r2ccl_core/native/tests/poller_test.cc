@@ -7,8 +7,10 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <limits>
 #include <memory>
 #include <new>
 #include <string>
@@ -91,6 +93,26 @@ TEST(Poller, IsWatchedKnows) {
   EXPECT_FALSE(poller.IsWatched(poller.Add(reads.get(), EPOLLIN, 7, watched)));  // there is no epoll yet
   ASSERT_TRUE(poller.Start([] {}).ok());
   EXPECT_TRUE(poller.IsWatched(poller.Add(writes.get(), 0, 7, watched)));
+}
+
+TEST(Poller, ATickMayAskForTheNextOneSooner) {
+  std::atomic<int> ticks{0};
+  std::atomic<int64_t> least_ns{std::numeric_limits<int64_t>::max()};
+  int64_t last_ns = 0;
+  Poller poller;
+  ASSERT_TRUE(poller
+                  .Start([&] {
+                    int64_t now_ns = NowNs();
+                    if (last_ns != 0) least_ns = std::min(least_ns.load(), now_ns - last_ns);
+                    last_ns = now_ns;
+                    poller.TickBy(0);
+                    ++ticks;
+                  })
+                  .ok());
+  EXPECT_TRUE(Until([&] { return least_ns < (Poller::kTickMs - 1) * kMillisecond; }));
+  EXPECT_TRUE(Until([&] { return ticks > 20; }));
+  poller.Stop();
+  EXPECT_GE(least_ns, kMillisecond) << "it would leave no time for anything else";
 }
 
 TEST(Poller, ExceptionsEndNothingButWhatTheyLeft) {

@@ -553,7 +553,7 @@ void Net::OnTick(size_t thread) {
   }
   for (const auto& comm : mine) {
     try {
-      comm->Tick(now_ns);
+      pollers_[thread]->TickBy(comm->Tick(now_ns));
     } catch (const std::exception& error) {
       comm->OnThrow(error.what());
     }

@@ -11,6 +11,21 @@ PROGRAM = Path(__file__).with_name("rank_program.py")
 pytestmark = [pytest.mark.slow, NEEDS_TORCH, needs_entry_point("torch.backends")]
 
 
+@pytest.mark.parametrize("group", ["r2ccl", "cpu:r2ccl,cuda:nccl", "cuda:nccl,cpu:r2ccl"])
+def test_cuda_tensors_go_over_nccl(group: str) -> None:
+    import torch
+
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+    run(PROGRAM, "on_gpus", env={"GROUP": group}, size=2)
+
+
+@pytest.mark.parametrize("group", ["cpu:r2ccl", "cpu:r2ccl,cuda:nccl"])
+def test_a_group_whose_name_asks_for_devices(group: str) -> None:
+    """Without a GPU its CPU part works all the same."""
+    run(PROGRAM, "reductions", "objects", "refusals", env={"GROUP": group})
+
+
 def test_everything_that_training_calls() -> None:
     """One start of the ranks for all: importing PyTorch is what takes the time."""
     # FSDP2 of PyTorch 2.6 uses a method of streams that its streams for CPUs lack.

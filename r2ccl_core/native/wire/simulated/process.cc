@@ -327,10 +327,14 @@ std::shared_ptr<Socket> Process::MakeSocket(int rail, uint64_t number, in_addr_t
 }
 
 void Process::Tick() {
-  world_->Wait(kTickNs, [this, exists = std::weak_ptr(exists_)] {
+  int64_t wait_ns = runs() ? TickAll() : kTickNs;
+  world_->Wait(wait_ns, [this, exists = std::weak_ptr(exists_)] {
     if (!exists.expired()) Tick();
   });
-  if (!runs()) return;
+}
+
+// Returns how long it takes until the next, as Poller does it.
+int64_t Process::TickAll() {
   int64_t now_ns = world_->Now();
   drain_meter_->Sample(now_ns);
   TickQuestions(now_ns);
@@ -345,8 +349,10 @@ void Process::Tick() {
   std::vector<std::shared_ptr<Comm>> comms;
   for (const auto& [number, comm] : senders_) comms.push_back(comm);
   for (const auto& [number, comm] : receivers_) comms.push_back(comm);
-  for (const auto& comm : comms) comm->Tick(now_ns);
+  int64_t next_ns = now_ns + kTickNs;
+  for (const auto& comm : comms) next_ns = std::min(next_ns, comm->Tick(now_ns));
   RunProgramSoon();
+  return std::max(next_ns - now_ns, kMillisecond);
 }
 
 std::vector<Third> Process::ThirdsOn(int nic) {

@@ -177,6 +177,7 @@ class Process final : public Receiver, public Asker, private plugin::Carrier {
   void LoseQueues(int rail, const std::string& reason);
   void ForgetAll();
   void Tick();
+  int64_t TickAll();
   void TickQuestions(int64_t now_ns);
   void Settle(uint64_t number, Answer answer, const std::string& said);
   void AnswerQuestion(const Packet& packet, int nic);

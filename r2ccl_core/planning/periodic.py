@@ -65,8 +65,9 @@ runs differ little (64 hosts, 16 trees), elsewhere not more than their intervals
 WHOLE_MESSAGES = 1_500_000
 """The most in all runs of whole schedules whose messages cost time: 1 to 3 s of one processor for dense ones."""
 LEAST_RUNS, MOST_RUNS = 3, 32
-MOST_MESSAGES = 5_000_000
-"""The most in all runs of larger ones: 5 to 8 s of one processor."""
+MOST_WORK, LEAST_FLOWS = 160_000_000, 10
+"""The most in all runs of larger ones: messages times flows of a port, which are as many as trees and these. A message
+of 8, 16 and 24 trees on 1024 hosts takes 0.9, 1.1 and 1.7 us of a processor, so this is 7 to 9 s."""
 SPREAD, SPREAD_COSTS, SPREAD_DEGREES = 0.005, 2.0, 2
 """The standard deviation of whole runs on ports that differ by chance: so many costs of a message, at most that part of
 the time; and how many degrees of freedom that is worth (`error_of_mean`). Of 4 runs each of 74 forests (6 to 24 trees,
@@ -235,7 +236,7 @@ def estimate(
     most_error: float = MOST_ERROR,
     beginning: bool = False,
 ) -> Estimate:
-    """The time of ``schedule``, to ``most_error`` where `MOST_MESSAGES` suffice for it.
+    """The time of ``schedule``, to ``most_error`` where `MOST_WORK` suffices for it.
 
     Small forests whose messages cost time are simulated to their end, dense ones several times, unless the
     ``beginning`` shall do. Raises `UsageError` for a limit of zero or less, and whatever `simulate` raises.
@@ -323,7 +324,7 @@ def _of_several(run: Looped, forest: Forest, alpha_s: float, most_error: float, 
 
     Runs leave open what the error of one run leaves of ``most_error``, and are ``whole`` if that is nothing.
     """
-    spread, most_periods = forest.spread(alpha_s), MOST_MESSAGES // forest.messages
+    spread, most_periods = forest.spread(alpha_s), MOST_WORK // (forest.messages * (forest.trees + LEAST_FLOWS))
     least = max(1, min(LEAST_RUNS, WHOLE_MESSAGES // (run.periods * forest.messages))) if whole else 1
     open_error = 0.0 if whole else sqrt(max(0.0, most_error**2 - error_of_mean([1.0], spread) ** 2))
     runs: list[Estimate] = []

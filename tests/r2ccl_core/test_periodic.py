@@ -142,7 +142,8 @@ def test_the_fewer_runs_are_affordable_the_larger_is_the_error_that_is_told(monk
     assert one.forest is not None
     found = []
     for runs in (0.5, 1.5, 8.5):
-        monkeypatch.setattr(periodic, "MOST_MESSAGES", int(runs * one.periods * one.forest.messages))
+        work = one.periods * one.forest.messages * (one.forest.trees + periodic.LEAST_FLOWS)
+        monkeypatch.setattr(periodic, "MOST_WORK", int(runs * work))
         found.append(periodic.estimate(one, alpha_s=20e-6, beginning=True))
     part, single, several = found
     assert (single.periods, several.periods) == (240, 240) and part.periods == pytest.approx(120, abs=5)

@@ -22,8 +22,8 @@ error. Two things limit what the chunks to come can take:
 
 So a forest is simulated once, chunk after chunk. After each one the rest lies between two paces; once the middle is
 known well enough for what is left, no host begins another chunk, and those that are under way come to their end. That
-is the time of a forest of fewer chunks, and the middle pace tells what the others add. If that never comes, the whole
-is simulated.
+is the time of a forest of fewer chunks, and the middle pace tells what the others add (with two trees, which keep it,
+the pace so far). If that never comes, the whole is simulated.
 
 Where messages cost time, a forest of many trees is sensitive: ports that differ by a millionth make up to 5 % of its
 time. It keeps step, or leaves it after a time that chance decides and then takes up to the cost of a message longer for
@@ -134,13 +134,18 @@ class Forest:
         """Whether most ports depend on each other."""
         return self.trees >= DENSE_LANES
 
+    @property
+    def simple(self) -> bool:
+        """Whether it keeps the pace that it has reached."""
+        return self.trees <= SIMPLE_TREES
+
     def spread(self, alpha_s: float) -> float:
         """The standard deviation, relative, that whole runs are expected to have on ports that differ by chance."""
         return min(SPREAD, SPREAD_COSTS * self.cost(alpha_s)) if self.dense else 0.0
 
     def pace_error(self, alpha_s: float) -> float:
         """How far the pace of the rest may be from the pace so far."""
-        if self.trees <= SIMPLE_TREES:
+        if self.simple:
             return SIMPLE_PACE_ERROR
         return min(COSTLY_PACE_ERROR, max(PACE_ERROR, PACE_COSTS * self.cost(alpha_s)))
 
@@ -288,8 +293,9 @@ def _of_beginning(
 
     def added(rounds: int) -> tuple[float, float]:
         """Seconds of so many more, and how wrong that may be."""
-        low_s, high_s = _paces(done_s, run.periods, forest, alpha_s)
-        return rounds * (low_s + high_s) / 2, rounds * (high_s - low_s) / 2
+        low_s, pace_s, high_s = _paces(done_s, run.periods, forest, alpha_s)
+        told_s = pace_s if forest.simple else (low_s + high_s) / 2
+        return rounds * told_s, rounds * max(high_s - told_s, told_s - low_s)
 
     def enough(now_s: float) -> bool:
         done_s.append(now_s)
@@ -308,15 +314,16 @@ def _of_beginning(
     return Estimate(timing.seconds + rest_s, half_s / (timing.seconds + rest_s), run.periods - left)
 
 
-def _paces(done_s: list[float], periods: int, forest: Forest, alpha_s: float) -> tuple[float, float]:
-    """The least and the most that each further chunk adds, on average. The first third of the run fills the trees."""
+def _paces(done_s: list[float], periods: int, forest: Forest, alpha_s: float) -> tuple[float, float, float]:
+    """What each further chunk adds on average: the least, as much as those so far, and the most. The first third of the
+    run fills the trees."""
     first = len(done_s) // 3
     pace_s = (done_s[-1] - done_s[first]) / (len(done_s) - 1 - first)
     low_s, high_s = forest.least_s, forest.least_s + alpha_s if forest.limited else inf
     if len(done_s) >= LEAST_PART * periods:
         error = forest.pace_error(alpha_s)
         low_s, high_s = max(low_s, pace_s * (1 - error)), min(high_s, pace_s * (1 + error))
-    return min(low_s, pace_s), max(high_s, pace_s)
+    return min(low_s, pace_s), pace_s, max(high_s, pace_s)
 
 
 def _of_several(run: Looped, forest: Forest, alpha_s: float, most_error: float, whole: bool) -> Estimate:

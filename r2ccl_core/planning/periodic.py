@@ -65,9 +65,9 @@ runs differ little (64 hosts, 16 trees), elsewhere not more than their intervals
 WHOLE_MESSAGES = 1_500_000
 """The most in all runs of whole schedules whose messages cost time: 1 to 3 s of one processor for dense ones."""
 LEAST_RUNS, MOST_RUNS = 3, 32
-MOST_WORK, LEAST_FLOWS = 160_000_000, 10
+MOST_WORK, LEAST_FLOWS = 150_000_000, 10
 """The most in all runs of larger ones: messages times flows of a port, which are as many as trees and these. A message
-of 8, 16 and 24 trees on 1024 hosts takes 0.9, 1.1 and 1.7 us of a processor, so this is 7 to 9 s."""
+of 8, 16 and 24 trees on 1024 hosts takes 0.9, 1.1 and 1.7 us of a processor, so this is 6 to 9 s."""
 SPREAD, SPREAD_COSTS, SPREAD_DEGREES = 0.005, 2.0, 2
 """The standard deviation of whole runs on ports that differ by chance: so many costs of a message, at most that part of
 the time; and how many degrees of freedom that is worth (`error_of_mean`). Of 4 runs each of 74 forests (6 to 24 trees,

@@ -19,6 +19,11 @@ Aggregate = Literal["median", "total", "worst"]
 Of = Literal["every trial", "faulted trials", "trials that went on", "trials that stopped", "some trials"]
 
 
+ALIKE = ("collective", "training")
+"""The workloads whose iterations are alike, so that one after the fault can be compared with one before it. Requests of
+a served model are not: they queue."""
+
+
 @dataclass(frozen=True)
 class Metric:
     """One measure of a trial."""

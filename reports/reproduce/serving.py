@@ -26,11 +26,12 @@ LIMIT = "R2CCL (arXiv 2512.25059): less than 3 %"
 THIRD = "R2CCL (arXiv 2512.25059)"
 CHAT = (1155, 211)
 """Mean tokens of a prompt and of an answer in Azure's conversation traces of 2023."""
-OWN = Engine("gpt-1m", 65.0, 0.19, 1.5, 1.2, 4608, shortest=1, longest=1024)
-"""Our small engine, fitted to healthy trials with one thread per host on a machine with two busy processors: 73 ms to
-compute a prompt of 384 tokens, 135 ms to send its cache, 2.6 ms a token. The 65 ms are what a transfer takes beyond
-the rate of its rails."""
-OWN_REQUEST = (384, 48)
+OWN_PREFILL_MS, OWN_STEP_MS = 100.0, 15.0
+OWN_SEND_MS = 65.0
+"""What a transfer takes beyond the rate of its rails, in healthy trials on a machine with two busy processors."""
+OWN = Engine("gpt-1m", OWN_PREFILL_MS + OWN_SEND_MS, 0.0, OWN_STEP_MS, 0.0, 4608, shortest=1, longest=1024)
+"""Our small engine, whose prompts and tokens take the time of an accelerator (``serving_overhead.toml``)."""
+OWN_REQUEST = (384, 16)
 OWN_ARRIVALS = 1.0
 OWN_BURST = 2 * (65536 + 1024)
 """Bytes that a rail of a local cluster lets pass at once (`faults.token_bucket`): of a cache of 1.8 MB, half."""

@@ -112,6 +112,8 @@ def test_the_model_of_our_replica_is_of_the_trials_that_measure_it() -> None:
     assert isinstance(workload, ServingWorkload)
     assert (workload.prompt, workload.generated) == serving.OWN_REQUEST
     assert workload.arrivals_a_second == serving.OWN_ARRIVALS
+    pace_s = (serving.OWN_PREFILL_MS / 1e3, serving.OWN_STEP_MS / 1e3)
+    assert (workload.prefill_at_least_s, workload.step_at_least_s) == pace_s
     assert TokenBucket.for_rate(10e6).burst_bytes == serving.OWN_BURST
 
 

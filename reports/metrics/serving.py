@@ -5,7 +5,7 @@ The healthy trials of the same system and experiment are the run without failure
 by token.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -94,13 +94,12 @@ def _beside_healthy(of: Callable[[Others, list[Others]], float | None], frame: "
     healthy = served[(served["scenario"] == "healthy") & (served["status"] == "ok")]
     around = {key: list(group["requests"]) for key, group in healthy.groupby([*keys, "repeat"])}
     whole = {key: list(group["requests"]) for key, group in healthy.groupby(keys)}
-    values = pd.Series(float("nan"), index=frame.index, dtype=float)
+    values: dict[Hashable, float | None] = {}
     for index, row in served[served["status"] != "inconclusive"].iterrows():
         key = tuple(row[keys])
         beside = around.get((*key, row["repeat"])) or whole.get(key)
-        value = of(row["requests"], beside) if beside else None
-        values[index] = float("nan") if value is None else value
-    return values
+        values[index] = of(row["requests"], beside) if beside else None
+    return pd.Series([values.get(index) for index in frame.index], index=frame.index, dtype=float)
 
 
 def _differing(own: Others, healthy: list[Others]) -> float:

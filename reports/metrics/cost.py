@@ -1,7 +1,7 @@
 """The cost of a failure: the time that a trial loses, and the part of it due to its first iteration after the fault."""
 
 from reports import stats
-from reports.metrics.metric import Metric
+from reports.metrics.metric import ALIKE, Metric
 from reports.metrics.view import View
 
 
@@ -40,18 +40,18 @@ METRICS = (
     Metric(
         "lost_ms", "ms", "lower", "time lost: additional time of all iterations from the first hit one to the end of "
         "the trial, against as many healthy ones (of their mean)",
-        _lost, of="trials that went on", heading="time lost", short="lost",
+        _lost, of="trials that went on", heading="time lost", short="lost", workloads=ALIKE,
     ),
     Metric(
         "lost_share", "", "lower", "time lost over the healthy time of the same iterations", _lost_share,
-        of="trials that went on", percent=True,
+        of="trials that went on", percent=True, workloads=ALIKE,
     ),
     Metric(
         "hit_cost_ms", "ms", "lower", "additional time of the hit iteration, against one after it", _hit_cost,
-        of="trials that went on", heading="hit cost",
+        of="trials that went on", heading="hit cost", workloads=ALIKE,
     ),
     Metric(
         "stall_ms", "ms", "lower", "stall of the hit iteration that lost bandwidth does not explain", _stall,
-        of="trials that went on",
+        of="trials that went on", workloads=ALIKE,
     ),
 )  # fmt: skip

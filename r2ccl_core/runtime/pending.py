@@ -24,9 +24,9 @@ class Pending(Generic[T]):
         self._value: T | None = None
         self._error: BaseException | None = None
 
-    def done(self) -> bool:
-        """Whether it has ended, successfully or not."""
-        return self._over.is_set()
+    def done(self, within_s: float = 0.0) -> bool:
+        """Whether it has ended, successfully or not, or ends in this time."""
+        return self._over.wait(within_s)
 
     def wait(self, timeout_s: float | None = None) -> T:
         """Its result, as soon as it exists; may be called in any order, and repeatedly. Raises what the call raised,

@@ -10,7 +10,7 @@ import pytest
 
 from r2ccl_core.control.bootstrap import Bootstrap
 from r2ccl_core.control.rendezvous import free_root
-from r2ccl_core.errors import PeerLostError, R2cclError, UsageError
+from r2ccl_core.errors import MismatchedCallError, PeerLostError, R2cclError, UsageError
 from r2ccl_core.runtime.communicator import Communicator
 
 
@@ -173,3 +173,29 @@ def test_who_waits_for_a_message_hears_of_an_abort() -> None:
 
     assert own.run(work) == ["rank 1: enough"] * 2
     own.close()
+
+
+def test_a_scatter_that_the_root_was_refused_and_left_is_no_wait_for_ever() -> None:
+    """What the root calls next does not fit what the others wait for, and all ranks are told so."""
+    own = Group(3)
+
+    def work(comm: Communicator) -> str:
+        if comm.rank == 0:
+            with pytest.raises(UsageError, match="the root must give what it scatters"):
+                comm.scatter(None, np.empty(2))
+        with pytest.raises(MismatchedCallError) as caught:
+            comm.all_reduce(np.ones(2)) if comm.rank == 0 else comm.scatter(None, np.empty(2))
+        return str(caught.value)
+
+    told = own.run(work)
+    assert len(set(told)) == 1 and "the ranks lost step" in told[0], told
+    own.close()
+
+
+def test_a_second_close_waits_for_nobody() -> None:
+    own = Group(3)
+    own.close()
+    begin_s = time.monotonic()
+    for comm in own.comms:
+        comm.close()
+    assert time.monotonic() - begin_s < 2

@@ -85,21 +85,26 @@ Others = dict[int, Request]
 
 
 def _beside_healthy(of: Callable[[Others, list[Others]], float | None], frame: "pd.DataFrame") -> "pd.Series":
-    """Applies `of` to the requests of each trial and those of the healthy trials of its system around it: those of the
-    same repeat, or, where there are none, all; NaN without any."""
+    """Applies `of` to the requests of each trial and those of the other healthy trials of its system: those around it,
+    of the same repeat, or, where there are none, all; NaN without any."""
     import pandas as pd
 
     keys = ["run", "setup", "system"]
     served = frame[frame["workload"] == "serving"]
     healthy = served[(served["scenario"] == "healthy") & (served["status"] == "ok")]
-    around = {key: list(group["requests"]) for key, group in healthy.groupby([*keys, "repeat"])}
-    whole = {key: list(group["requests"]) for key, group in healthy.groupby(keys)}
+    around = {key: dict(group["requests"]) for key, group in healthy.groupby([*keys, "repeat"])}
+    whole = {key: dict(group["requests"]) for key, group in healthy.groupby(keys)}
     values: dict[Hashable, float | None] = {}
     for index, row in served[served["status"] != "inconclusive"].iterrows():
         key = tuple(row[keys])
-        beside = around.get((*key, row["repeat"])) or whole.get(key)
+        beside = _but(index, around.get((*key, row["repeat"]), {})) or _but(index, whole.get(key, {}))
         values[index] = of(row["requests"], beside) if beside else None
     return pd.Series([values.get(index) for index in frame.index], index=frame.index, dtype=float)
+
+
+def _but(index: Hashable, trials: dict[Hashable, Others]) -> list[Others]:
+    """A trial compared with itself would show nothing."""
+    return [requests for other, requests in trials.items() if other != index]
 
 
 def _differing(own: Others, healthy: list[Others]) -> float:

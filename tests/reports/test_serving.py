@@ -102,4 +102,6 @@ def test_another_and_a_missing_answer_are_counted(tmp_path: Path) -> None:
 def test_without_a_run_without_failures_nothing_is_claimed(tmp_path: Path) -> None:
     frame = trial_frame(load_folders([stored_run(tmp_path, "serving", trial("transfer", ANSWERS))]))
     assert math.isnan(frame.loc[0, "answers_differ"])
+    alone = trial_frame(load_folders([stored_run(tmp_path, "alone", trial("healthy_before", ANSWERS))]))
+    assert math.isnan(alone.loc[0, "answers_differ"]), "it is not compared with itself"
     assert METRICS["answers_differ"].is_of("serving") and not METRICS["answers_differ"].is_of("training")

@@ -83,13 +83,14 @@ TEST(World, WhatOthersSendTakesTheRoomThatItsPacketsWouldTake) {
       ASSERT_EQ(world.port(0, 0).out_free_ns, out.free_ns) << pause_ns << ", look " << i;
       ASSERT_EQ(world.port(1, 0).in_free_ns, in.free_ns) << pause_ns << ", look " << i;
       if (i % 3 == 0) {  // somebody sends, too
-        Packet packet;
-        packet.from = AddressOf(0, 0).s_addr;
-        packet.to = AddressOf(1, 7).s_addr;  // which is nowhere
-        packet.bytes.assign(4096, 'x');
+        PacketPointer packet = world.NewPacket();
+        packet->from = AddressOf(0, 0).s_addr;
+        packet->to = AddressOf(1, 7).s_addr;  // which is nowhere
+        packet->bytes.assign(4096, 'x');
+        auto size = static_cast<double>(packet->size());
         bool fits = static_cast<double>(std::max<int64_t>(0, out.free_ns - world.Now())) * 0.25 <= 0.9 * 512 * 1024;
-        EXPECT_EQ(world.Send(0, 0, packet), fits);
-        if (fits) out.Put(world.Now(), static_cast<double>(packet.size()));
+        EXPECT_EQ(world.Send(0, 0, std::move(packet)), fits);
+        if (fits) out.Put(world.Now(), size);
       }
     }
   }

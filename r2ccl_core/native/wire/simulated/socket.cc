@@ -24,11 +24,11 @@ constexpr int64_t kLatestWordNs = 40 * kMillisecond;  // as Linux puts an acknow
 }  // namespace
 
 void Socket::Connect() {
-  Packet hello;
-  hello.kind = Packet::Kind::kSyn;
-  hello.from = AddressOf(host_, rail_).s_addr;
-  hello.to = remote_;
-  hello.stream = number_;
+  PacketPointer hello = world_->NewPacket();
+  hello->kind = Packet::Kind::kSyn;
+  hello->from = AddressOf(host_, rail_).s_addr;
+  hello->to = remote_;
+  hello->stream = number_;
   world_->Send(host_, rail_, std::move(hello));
   world_->Wait(kFirstTimeoutNs << tries_++, [weak = weak_from_this()] {
     auto self = weak.lock();
@@ -39,8 +39,8 @@ void Socket::Connect() {
 void Socket::Accept() {
   if (state_ == State::kOpening) state_ = State::kOpen;
   most_out_ = world_->answer_bytes;
-  Packet answer = Segment(0);
-  answer.kind = Packet::Kind::kSynAck;
+  PacketPointer answer = Segment(0);
+  answer->kind = Packet::Kind::kSynAck;
   world_->Send(host_, rail_, std::move(answer));
 }
 
@@ -89,20 +89,20 @@ bool Socket::ReadProgress(Progress* progress) const {
   return true;
 }
 
-Packet Socket::Segment(uint64_t first) const {
-  Packet packet;
-  packet.from = AddressOf(host_, rail_).s_addr;
-  packet.to = remote_;
-  packet.stream = number_;
-  packet.first = first;
-  packet.expected = expected_;
-  packet.window = window();
-  packet.taken = taken_;
+PacketPointer Socket::Segment(uint64_t first) const {
+  PacketPointer packet = world_->NewPacket();
+  packet->from = AddressOf(host_, rail_).s_addr;
+  packet->to = remote_;
+  packet->stream = number_;
+  packet->first = first;
+  packet->expected = expected_;
+  packet->window = window();
+  packet->taken = taken_;
   for (const auto& [place, bytes] : ahead_) {
-    if (!packet.ahead.empty() && packet.ahead.back().second >= place) {
-      packet.ahead.back().second = std::max<uint64_t>(packet.ahead.back().second, place + bytes.size());
+    if (!packet->ahead.empty() && packet->ahead.back().second >= place) {
+      packet->ahead.back().second = std::max<uint64_t>(packet->ahead.back().second, place + bytes.size());
     } else {
-      packet.ahead.emplace_back(place, place + bytes.size());
+      packet->ahead.emplace_back(place, place + bytes.size());
     }
   }
   return packet;
@@ -124,10 +124,10 @@ void Socket::SendWordSoon() {
 
 // False where the own NIC's queue has no room: a kernel does not count that as sent, and tries again.
 bool Socket::SendSegment(uint64_t first, size_t bytes, bool again) {
-  Packet packet = Segment(first);
-  packet.bytes = out_.From(first - unacked_).substr(0, bytes);
-  packet.demands = true;
-  packet.last = closing_ && first + bytes == unacked_ + out_.size();
+  PacketPointer packet = Segment(first);
+  packet->bytes = out_.From(first - unacked_).substr(0, bytes);
+  packet->demands = true;
+  packet->last = closing_ && first + bytes == unacked_ + out_.size();
   if (!world_->Send(host_, rail_, std::move(packet))) {
     SendLater();
     return false;
@@ -279,8 +279,8 @@ void Socket::OnTimer(uint64_t generation) {
 // Without bytes, which the other end answers in any case.
 void Socket::SendProbeOfWindow() {
   ++probes_;
-  Packet probe = Segment(next_);
-  probe.demands = true;
+  PacketPointer probe = Segment(next_);
+  probe->demands = true;
   world_->Send(host_, rail_, std::move(probe));
 }
 
@@ -394,8 +394,8 @@ void Socket::TakeBytes(const Packet& packet) {
 
 void Socket::Reset() {
   if (state_ == State::kOpen || state_ == State::kOpening) {
-    Packet packet = Segment(next_);
-    packet.kind = Packet::Kind::kReset;
+    PacketPointer packet = Segment(next_);
+    packet->kind = Packet::Kind::kReset;
     world_->Send(host_, rail_, std::move(packet));
   }
   state_ = State::kReset;

@@ -72,7 +72,7 @@ class Socket : public std::enable_shared_from_this<Socket> {
   void AskWhetherThere();
   void SendWord();
   void SendWordSoon();
-  Packet Segment(uint64_t first) const;
+  PacketPointer Segment(uint64_t first) const;
   void NoteHeld();
   void ArmTimer();
   void OnTimer(uint64_t generation);

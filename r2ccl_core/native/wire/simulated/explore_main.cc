@@ -60,7 +60,7 @@ struct Options {
   int repaired = 0;
   uint64_t runs = UINT64_MAX;
   uint64_t first = 1;
-  unsigned jobs = 1;
+  unsigned jobs = std::max(1u, std::thread::hardware_concurrency());
   int hosts = 0;  // 0: as the seed says
   int rails = 0;
   bool one = false;
@@ -78,7 +78,7 @@ constexpr char kHelp[] =
     "  --seconds S   for so long (10)\n"
     "  --runs N      so many seeds instead\n"
     "  --first SEED  begin with this seed (1)\n"
-    "  --jobs N      on so many threads (1)\n"
+    "  --jobs N      on so many threads (one for each processor)\n"
     "  --hosts N     of seeds: so many hosts, 2 to 8, with ...\n"
     "  --nics N      ... so many NICs, 1 to 8 (as the seed says)\n"
     "  --no-shrink   of a seed that breaks a rule show the whole scenario, not the least one that still does\n"
@@ -201,8 +201,8 @@ void TellOfCrashes() {
   for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) sigaction(signal, &action, nullptr);
 }
 
-// Work on so many threads, by their numbers. One is this one: a process that never had another counts its pointers
-// without atomic instructions.
+// Work on so many threads, by their numbers. One job is done by this thread: a process that never had another one
+// counts its pointers without atomic instructions.
 void OnThreads(unsigned jobs, const std::function<void(unsigned)>& work) {
   if (jobs == 1) return work(0);
   std::vector<std::thread> threads;

@@ -22,14 +22,15 @@ uint64_t KeyOf(uint64_t seed, size_t flow, size_t message) {
 }
 
 void FillRight(uint64_t key, const Buffer& buffer) {
+  char* data = buffer.data();
   size_t whole = buffer.size() / 8 * 8;
   uint64_t product = key * kFactor;
   for (size_t i = 0; i < whole; i += 8, product += 8 * kFactor) {
     uint64_t word = Mixed(product);
-    std::memcpy(buffer.data() + i, &word, 8);
+    std::memcpy(data + i, &word, 8);
   }
   uint64_t last = RightWord(key, whole);
-  std::memcpy(buffer.data() + whole, &last, buffer.size() - whole);
+  std::memcpy(data + whole, &last, buffer.size() - whole);
 }
 
 // The first place of `size` bytes that is wrong; `size` where none is.
@@ -40,9 +41,9 @@ size_t FirstWrong(uint64_t key, const char* data, size_t size) {
   for (; place + kBlock <= size; place += kBlock) {
     uint64_t differs = 0;
     uint64_t product = (key + place) * kFactor;
-    for (size_t i = place; i < place + kBlock; i += 8, product += 8 * kFactor) {
+    for (size_t i = 0; i < kBlock; i += 8, product += 8 * kFactor) {
       uint64_t word;
-      std::memcpy(&word, data + i, 8);
+      std::memcpy(&word, data + place + i, 8);
       differs |= word ^ Mixed(product);
     }
     if (differs != 0) break;

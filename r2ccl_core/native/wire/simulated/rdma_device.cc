@@ -221,16 +221,26 @@ class QueuePair : public std::enable_shared_from_this<QueuePair> {
   }
 
   void ArmTimer() {
-    world_->After(kTimeoutNs, [weak = weak_from_this(), generation = ++timer_] {
+    timer_ns_ = world_->Now() + kTimeoutNs;
+    if (!std::exchange(awaits_timer_, true)) AwaitTimer();
+  }
+  // One event for however many times it is set anew meanwhile.
+  void AwaitTimer() {
+    world_->At(timer_ns_, [weak = weak_from_this()] {
       auto self = weak.lock();
-      if (self == nullptr || generation != self->timer_ || self->state_ != State::kConnected) return;
-      if (self->sendings_.empty()) return;
-      if (++self->retries_ > kRetries) return self->Fail("transport retry counter exceeded");
-      self->went_back_ = false;
-      self->GoBack();
-      self->Pump();
-      self->ArmTimer();
+      if (self == nullptr) return;
+      if (self->world_->Now() < self->timer_ns_ && !self->sendings_.empty()) return self->AwaitTimer();
+      self->awaits_timer_ = false;
+      self->OnTimer();
     });
+  }
+  void OnTimer() {
+    if (state_ != State::kConnected || sendings_.empty()) return;
+    if (++retries_ > kRetries) return Fail("transport retry counter exceeded");
+    went_back_ = false;
+    GoBack();
+    Pump();
+    ArmTimer();
   }
 
   // Receiving -------------------------------------------------------------------------------------------------
@@ -344,7 +354,8 @@ class QueuePair : public std::enable_shared_from_this<QueuePair> {
   int retries_ = 0;
   bool went_back_ = false;  // for what is missing now
   bool waits_for_nic_ = false;
-  uint64_t timer_ = 0;
+  int64_t timer_ns_ = 0;
+  bool awaits_timer_ = false;
 
   std::deque<std::pair<uint64_t, uint32_t>> posted_;
   uint64_t expected_ = 0;

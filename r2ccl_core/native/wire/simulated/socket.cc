@@ -245,13 +245,24 @@ void Socket::ArmTimer() {
   timeout_ns = std::min(kMostTimeoutNs, timeout_ns << std::min(backoff_, 20));
   bool probes = !probed_ && !recovering_ && rtt_ns_ > 0 && backoff_ == 0 && most_sent_ > unacked_;
   if (probes) timeout_ns = std::min(timeout_ns, 2 * rtt_ns_ + kLeastProbeNs);
-  world_->Wait(timeout_ns, [weak = weak_from_this(), generation = ++timer_] {
-    if (auto self = weak.lock()) self->OnTimer(generation);
+  timer_ns_ = world_->Now() + timeout_ns;
+  AwaitTimer();
+}
+
+void Socket::AwaitTimer() {
+  if (timer_event_ns_ != 0 && timer_event_ns_ <= timer_ns_) return;
+  timer_event_ns_ = timer_ns_;
+  world_->Wait(timer_ns_ - world_->Now(), [weak = weak_from_this(), at_ns = timer_ns_] {
+    auto self = weak.lock();
+    if (self == nullptr || self->timer_event_ns_ != at_ns) return;  // a sooner one took its place
+    self->timer_event_ns_ = 0;
+    if (!self->timer_armed_) return;
+    at_ns < self->timer_ns_ ? self->AwaitTimer() : self->OnTimer();
   });
 }
 
-void Socket::OnTimer(uint64_t generation) {
-  if (generation != timer_ || state_ != State::kOpen) return;
+void Socket::OnTimer() {
+  if (state_ != State::kOpen) return;
   timer_armed_ = false;
   bool owes = most_sent_ > unacked_;
   if (!owes && out_.empty() && (!closing_ || ended_acked_)) return;
@@ -355,7 +366,6 @@ void Socket::TakeWord(const Packet& packet) {
       sent_again_.clear();
     }
     timer_armed_ = false;  // it begins anew
-    ++timer_;
   }
   TakeAhead(packet);
   SendMissing();

@@ -52,16 +52,16 @@ Task* World::Add(int64_t when_ns, bool is_news) {
   Task* what = free_tasks_.back();
   free_tasks_.pop_back();
   news_ += is_news ? 1 : 0;
-  queue_.push({std::max(when_ns, now_ns_), next_event_++, what, is_news});
+  queue_.Push({std::max(when_ns, now_ns_), next_event_++ * 2 + (is_news ? 1 : 0), what});
   return what;
 }
 
 bool World::Step(int64_t until_ns) {
-  if (queue_.empty() || queue_.top().when_ns > until_ns) return false;
-  Event event = queue_.top();
-  queue_.pop();
+  if (queue_.empty() || queue_.Top().when_ns > until_ns) return false;
+  Event event = queue_.Top();
+  queue_.Pop();
   now_ns_ = event.when_ns;
-  news_ -= event.is_news ? 1 : 0;
+  news_ -= event.number % 2;
   ++events_;
   if (moments_ != nullptr && (moments_->empty() || moments_->back() != now_ns_)) moments_->push_back(now_ns_);
   (*event.what)();

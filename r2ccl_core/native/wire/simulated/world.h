@@ -12,7 +12,6 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <queue>
 #include <random>
 #include <string>
 #include <utility>
@@ -20,6 +19,7 @@
 
 #include "base/clock.h"
 #include "net/nic.h"
+#include "wire/simulated/event_queue.h"
 #include "wire/simulated/task.h"
 
 namespace r2ccl::simulated {
@@ -224,17 +224,6 @@ class World final : public Clock {
   uint64_t NextNumber() { return next_number_++; }
 
  private:
-  struct Event {
-    int64_t when_ns;
-    uint64_t number;  // equal times: in the order in which they were made
-    Task* what;       // in tasks_
-    bool is_news;
-    bool operator>(const Event& other) const {
-      // Without a branch, which nothing could predict.
-      return (when_ns > other.when_ns) | ((when_ns == other.when_ns) & (number > other.number));
-    }
-  };
-
   // An empty task that is done then.
   Task* Add(int64_t when_ns, bool is_news);
   Port& Raw(int host, int rail) { return ports_[static_cast<size_t>(host)][static_cast<size_t>(rail)]; }
@@ -254,7 +243,7 @@ class World final : public Clock {
   std::string broken_;
   std::vector<int64_t>* moments_ = nullptr;
   PacketPool packets_;
-  std::priority_queue<Event, std::vector<Event>, std::greater<>> queue_;
+  EventQueue queue_;
   std::deque<Task> tasks_;  // which stay where they are
   std::vector<Task*> free_tasks_;
   size_t news_ = 0;                       // of queue_

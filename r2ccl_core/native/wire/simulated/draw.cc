@@ -247,6 +247,8 @@ void DrawPrograms(Scenario* scenario) {
     flow.leaves_after = 0;
     if (!dice.OneIn(2)) continue;  // enough to spread
     flow.sizes.resize(4);
+    // By a long one the NIC's rate is known while most receives are still to be posted.
+    if (dice.OneIn(2)) flow.sizes[dice.Below(4)] = 100'000 + dice.Below(200'000);
     while (flow.sizes.size() < 150) flow.sizes.push_back(dice.Below(dice.OneIn(8) ? 40'000 : 5000));
   }
 }

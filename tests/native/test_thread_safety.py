@@ -57,8 +57,8 @@ def test_what_locks_guard_is_touched_under_them(tmp_path: Path) -> None:
         ),
         (
             "failover/comm_watch.cc",
-            "void Comm::Tick(int64_t now_ns) {\n  MutexLock lock(mutex_);\n",
-            "void Comm::Tick(int64_t now_ns) {\n",
+            "int64_t Comm::Tick(int64_t now_ns) {\n  MutexLock lock(mutex_);\n",
+            "int64_t Comm::Tick(int64_t now_ns) {\n",
             "calling function 'EmptyInbox' requires holding mutex 'mutex_'",
         ),
     ],

@@ -375,7 +375,8 @@ bool FlowProgram::Send(bool* later) {
   if (!status.ok()) return false;
   *later = request == nullptr;
   if (*later) return true;
-  sends_.push_back({*std::exchange(unsent_, {}), request, next_send_});
+  sends_.push_back({std::move(*unsent_), request, next_send_});
+  unsent_.reset();
   ++next_send_;
   if (flow_.pause_ns > 0) {
     next_send_ns_ = world_->Now() + flow_.pause_ns;
@@ -394,7 +395,8 @@ bool FlowProgram::Receive(bool* later) {
   if (!status.ok()) return false;
   *later = request == nullptr;
   if (*later) return true;
-  receives_.push_back({*std::exchange(unposted_, {}), request, next_receive_});
+  receives_.push_back({std::move(*unposted_), request, next_receive_});
+  unposted_.reset();
   ++next_receive_;
   if (flow_.late_receives) {
     next_receive_ns_ = world_->Now() + 2 * flow_.pause_ns + kMillisecond;

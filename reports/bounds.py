@@ -134,7 +134,7 @@ def _excess(value: float, low: float | None, high: float | None) -> float:
 def _speaks_of(bound: Mapping[str, Any], row: "pd.Series[Any]") -> bool:
     points = bound.get("axes")
     return (
-        bound.get("system") in (None, row["system"].removesuffix(f" ({row['run']})").removesuffix(SIMULATED))
+        bound.get("system") in (None, row["plain_system"].removesuffix(SIMULATED))
         and _size(bound.get("size")) in (None, row["size_bytes"])
         and bound.get("fault") in (None, row["scenario"])
         and all(

@@ -3,10 +3,21 @@
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from reports.headline import Line
 from reports.metrics import METRICS
 from reports.metrics.metric import Metric
+
+
+class Place(NamedTuple):
+    """Where a system stands among the colours and among the markers, line styles and hatches, everywhere in a report.
+
+    A system has one colour. Of several runs, the shape tells the run; of one run, it tells the system a second time.
+    """
+
+    color: int
+    shape: int
 
 
 def about(lines: Sequence[Line]) -> list[tuple[str, Callable[[Line], str]]]:
@@ -27,10 +38,15 @@ def _point(axis: str, line: Line) -> str:
     return line.points.get(axis, "")
 
 
-def systems(lines: Sequence[Line]) -> list[str]:
-    """The systems in the order of their colours: by mode, then by name."""
-    modes = {line.system: line.mode for line in lines}
-    return sorted(modes, key=lambda system: (modes[system], natural(system)))
+def places(lines: Sequence[Line]) -> dict[str, Place]:
+    """The colour and the shape of each system of `lines`: colours go by mode, then by name."""
+    modes = {line.plain_system: line.mode for line in lines}
+    colors = sorted(modes, key=lambda system: (modes[system], natural(system)))
+    found = {}
+    for line in lines:
+        color = colors.index(line.plain_system)
+        found[line.system] = Place(color, line.run or color)
+    return found
 
 
 def natural(name: str) -> list[tuple[bool, int, str]]:

@@ -150,13 +150,21 @@ def html(content: Content, live: Live | None = None) -> str:
         speed_unit=unit(content.lines),
         scope_note=scope_note(content.lines),
         remarks=remarks(content.lines),
-        places={system: place % len(palette.COLORS) for place, system in enumerate(columns.systems(content.lines))},
+        marks=marks(content.lines),
         with_earlier=any(entry.earlier for entry in content.entries),
         max_iterations=MAX_ITERATIONS,
         provenance=[list(flat({k: v for k, v in o.provenance.items() if k not in LONG})) for o in content.origins],
         long=[list(flat({k: v for k, v in o.provenance.items() if k in LONG})) for o in content.origins],
         experiments=[list(flat(o.experiment)) for o in content.origins],
     )
+
+
+def marks(lines: Sequence[Line]) -> dict[str, tuple[int, str]]:
+    """By system, the number of its colour and its mark, which tells the runs apart if there are several."""
+    glyphs = palette.GLYPHS
+    runs = {line.system: max(0, line.run - 1) for line in lines}
+    places = columns.places(lines).items()
+    return {name: (p.color % len(palette.COLORS), glyphs[runs[name] % len(glyphs)]) for name, p in places}
 
 
 def policy(style: str, script: str) -> str:

@@ -44,6 +44,8 @@ class Line:
     as_expected: bool
     conclusive: int
     """Trials that are not inconclusive."""
+    disturbed: int
+    """Trials whose time lost is not known, because something else slowed their healthy iterations."""
     stopped: int
     """Trials that ended with an error."""
     checked: int
@@ -123,6 +125,7 @@ def _line(part: pd.DataFrame) -> Line:
         statuses=_statuses(part),
         as_expected=bool((part["expected"] & conclusive).all()),
         conclusive=int(conclusive.sum()),
+        disturbed=int((part["disturbed"] != "").sum()),
         stopped=int((part["status"] == "failed").sum()),
         checked=int(part["checked"].sum()),
         model=None if pd.isna(first["model"]) else float(first["model"]),

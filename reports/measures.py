@@ -12,7 +12,7 @@ import pandas as pd
 
 from reports import model
 from reports.load import LoadedRun, counters, watched
-from reports.metrics import METRICS, serving
+from reports.metrics import METRICS, cost, serving
 from reports.metrics.correctness import checked
 from reports.metrics.view import NO_TABLE, View
 from reports.series import APART_NS, thinned
@@ -111,6 +111,7 @@ def _about(view: View, run: LoadedRun) -> dict[str, Any]:
         "status": trial.status,
         "expected": trial.expected,
         "faulted": trial.fault is not None,
+        "disturbed": cost.disturbed(view),
         "comes_and_goes": view.comes_and_goes,
         "hosts": setting.hosts,
         "ranks": setting.ranks,

@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from reports import stats
 from reports.headline import Line, at_largest, healthy_shares
 from reports.metrics import METRICS
+from reports.metrics.view import DOUBTFUL
 from reports.wording import NOTHING, number, percent, plural, sized
 
-DOUBTFUL = 0.05
-"""The share of the healthy time by which a fault may seem to save time before that is explained; what the repeats of a
-summary should be able to show."""
 MOST_SIZES = 2
 """Up to this many smaller sizes are listed one by one; of more, their range."""
 
@@ -159,10 +157,13 @@ def _slowdown(cells: Sequence[Line]) -> Cell:
 
 def _lost(cells: Sequence[Line]) -> Cell:
     cell, known = _spread(cells, "lost_ms"), [line for line in cells if line["lost_ms"].n]
+    disturbed, trials = (sum(counts) for counts in ([li.disturbed for li in cells], [li.conclusive for li in cells]))
+    unknown = f"{disturbed} of {plural(trials, 'trial')} disturbed" if disturbed else ""
     if not known:
-        return cell
+        return Cell("not known", unknown) if disturbed else cell
     worst = f"worst trial {number(max(line.worst['lost_ms'] for line in known))} ms"
-    return Cell(f"{cell.text} ms", cell.detail if len(known) > 1 and cell.detail else worst)
+    detail = cell.detail if len(known) > 1 and cell.detail else worst
+    return Cell(f"{cell.text} ms", "\n".join(filter(None, (detail, unknown))))
 
 
 def _wrong(own: Sequence[Line]) -> Cell:
@@ -198,6 +199,14 @@ def remarks(lines: Sequence[Line]) -> list[str]:
         told.append(
             "A fault that comes and goes is judged by all iterations from its first loss to the end of the trial, also "
             "those while the NIC worked; so are speed and T/T0 after it."
+        )
+    disturbed = sum(line.disturbed for line in lines)
+    if disturbed:
+        goes = any(line.disturbed and line.comes_and_goes for line in lines)
+        told.append(
+            f"What {plural(disturbed, 'trial')} lost is not known{', nor a T/T0 of means' if goes else ''}: something "
+            "else slowed the iterations before the fault, with which it is compared. Their other numbers count. Repeat "
+            "them on a quieter machine, or with more iterations before the fault."
         )
     if any(line["lost_ms"].n and line["lost_share"].median < -DOUBTFUL for line in lines):
         told.append(

@@ -17,7 +17,9 @@ from markupsafe import Markup
 from reports import columns, palette
 from reports.flat import flat
 from reports.headline import Line
+from reports.metrics.cost import not_known
 from reports.metrics.metric import Metric
+from reports.metrics.view import View
 from reports.overview import overview, remarks, scope_note, unit
 from reports.state import effect_text
 from reports.stats import Estimate
@@ -127,6 +129,7 @@ def html(content: Content, live: Live | None = None) -> str:
         "effect": effect_text,
         "key": sort_key,
         "network": network_text,
+        "not_known": lambda trial: not_known(View(trial)),
     }
     detailed = shown_in_detail(content.entries)
     style, script = ((TEMPLATES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))

@@ -20,7 +20,9 @@ from harness.sweep.summary import SHORT, Line, shown_status, table, told
 from harness.terminal import fits, folded, width
 from reports import trial as stored
 from reports.metrics import METRICS
+from reports.metrics.cost import not_known
 from reports.metrics.metric import Metric
+from reports.metrics.view import View
 from reports.trial import SIMULATED
 from reports.wording import STOPPED, number, sized
 
@@ -43,7 +45,7 @@ class ConsoleProgress:
         self._table = CellTable()
         self._folder: Path | None = None
         self._live: Live | None = None
-        self._widths = _Widths()
+        self._widths = NO_WIDTHS
 
     def opened(self, folder: Path, resumed: bool) -> None:
         """Prints the folder that the run is written to."""
@@ -146,6 +148,9 @@ class _Widths(NamedTuple):
         return cls(max(systems, default=0), max((len(_rest(*_about(trial))) for trial in trials), default=0))
 
 
+NO_WIDTHS = _Widths()
+
+
 def _system(trial: Trial) -> str:
     simulated = trial.variant.experiment.backend_of(trial.system) == SIMULATE
     return trial.system.name + SIMULATED * simulated
@@ -160,7 +165,7 @@ def _rest(size_bytes: int, axes: Mapping[str, str], scenario: str, repeat: int) 
     return f"{sized(size_bytes):>7}{points}{'' if scenario == HEALTHY else f' {scenario}'} r{repeat}"
 
 
-def trial_line(record: stored.Trial, seconds: float, widths: _Widths) -> str:
+def trial_line(record: stored.Trial, seconds: float, widths: _Widths = NO_WIDTHS) -> str:
     """One attempt in one line."""
     rest = _rest(record.size_bytes, record.axes, record.scenario, record.repeat)
     what = f"{record.shown_system:<{widths.system}} {rest:<{widths.rest}}"
@@ -170,7 +175,7 @@ def trial_line(record: stored.Trial, seconds: float, widths: _Widths) -> str:
         for metric in SHORT
         if metric.name in values and (metric.aggregate == "median" or values[metric.name])
     )
-    words = "  ".join(filter(None, (measured, record.reason)))
+    words = "  ".join(filter(None, (measured, not_known(View(record)), record.reason)))
     return f"{what}  {shown_status(record):<{len(STOPPED)}} {words}  [{seconds:.1f} s]"
 
 

@@ -121,6 +121,8 @@ def _stopped(ax: Axes, y: int, line: Line, look: style.Look, kind: str, middle: 
 def _lost(ax: Axes, y: int, line: Line, look: style.Look) -> None:
     lost = line["lost_ms"]
     if not lost.n:
+        if line.disturbed:
+            ax.annotate("not known", (0, y), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8)
         return
     ax.barh(y, lost.median, 0.55, color=look.color, hatch=look.hatch if line.run else "", edgecolor="white", alpha=0.85)
     if lost.low == lost.low:
@@ -148,6 +150,6 @@ def result(lines: Sequence[Line]) -> str:
         before, after, lost = line[f"before_{kind}"], line[f"after_{kind}"], line["lost_ms"]
         ends = f"{number(before.median)} {unit(lines)} healthy"
         ends += f", {number(after.median)} after the fault" if after.n else ", stopped" if line.stopped else ""
-        ends += f", {number(lost.median)} ms lost" if lost.n else ""
+        ends += f", {number(lost.median)} ms lost" if lost.n else ", time lost not known" if line.disturbed else ""
         told.append(f"{', '.join(dict.fromkeys([*name.split(', '), line.scenario]))}: {ends}")
     return "; ".join(told) + "."

@@ -25,6 +25,12 @@ LOSES_A_NIC = (
 COMES_AND_GOES = ("flap",)
 """Kinds of faults whose NIC works at times before the heal."""
 
+MOST_ERROR = 0.1
+"""The standard error of the mean of the healthy iterations, as a share of it, above which they do not say what healthy
+is."""
+DOUBTFUL = 0.05
+"""The share of the healthy time by which a fault may seem to save time."""
+
 NO_TABLE: "Callable[[], pd.DataFrame | None]" = lambda: None  # noqa: E731 - a value, as its type says
 
 
@@ -151,6 +157,24 @@ class View:
     def healthy_ns(self) -> float:
         """The typical duration before the first failure."""
         return self.usual_ns("before")
+
+    @cached_property
+    def disturbed(self) -> str:
+        """Why the mean of the healthy iterations is none to compare with: something else slowed them. Empty: it is one.
+
+        The requests of a service differ by nature, and steps may have less to do after a failure.
+        """
+        before, workload = self.durations_ns("before"), self.trial.workload
+        if workload == "serving" or not before or not self.since:
+            return ""
+        error = stats.standard_error(before) / self.healthy_mean_ns if len(before) > 2 else 0.0
+        if error > MOST_ERROR:
+            return "the iterations before the fault differ too much among themselves"
+        faster = 1 - stats.mean(i.duration_ns for i in self.since) / self.healthy_mean_ns
+        alike = workload == "collective" and self.trial.simulated is None and self.rest.switch is None
+        if alike and faster > DOUBTFUL + 2 * error:
+            return "the iterations before the fault were slower than those with it"
+        return ""
 
     @cached_property
     def healthy_mean_ns(self) -> float:

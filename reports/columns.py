@@ -11,13 +11,14 @@ from reports.metrics.metric import Metric
 
 
 class Place(NamedTuple):
-    """Where a system stands among the colours and among the markers, line styles and hatches, everywhere in a report.
+    """What decides how a system is drawn, everywhere in a report: its place among the colours, and its run.
 
-    A system has one colour. Of several runs, the shape tells the run; of one run, it tells the system a second time.
+    A system has one colour. Markers, line styles and hatches tell several runs apart (0: there is one); of one run they
+    tell the system a second time.
     """
 
     color: int
-    shape: int
+    run: int = 0
 
 
 def about(lines: Sequence[Line]) -> list[tuple[str, Callable[[Line], str]]]:
@@ -39,14 +40,10 @@ def _point(axis: str, line: Line) -> str:
 
 
 def places(lines: Sequence[Line]) -> dict[str, Place]:
-    """The colour and the shape of each system of `lines`: colours go by mode, then by name."""
+    """The place of each system of `lines`: colours go by mode, then by name."""
     modes = {line.plain_system: line.mode for line in lines}
     colors = sorted(modes, key=lambda system: (modes[system], natural(system)))
-    found = {}
-    for line in lines:
-        color = colors.index(line.plain_system)
-        found[line.system] = Place(color, line.run or color)
-    return found
+    return {line.system: Place(colors.index(line.plain_system), line.run) for line in lines}
 
 
 def natural(name: str) -> list[tuple[bool, int, str]]:

@@ -76,7 +76,7 @@ def _row(system: str, cells: Sequence[Line], own: Sequence[Line], lines: Sequenc
         _healthy(cells, f"before_{kind}", [own[system] for own in healthy_shares(lines).values() if system in own]),
         _after(cells, f"after_{kind}"),
         _with_smaller(_slowdown(cells), own, "slowdown"),
-        _with_smaller(_lost(cells), own, "lost_ms"),
+        _with_unknown(_with_smaller(_lost(cells), own, "lost_ms"), own),
         _wrong(own),
         has_wrong=any(line.wrong for line in own),
         note=_unexpected(sum(int(count) for line in own if (count := line.told["unexpected"]) > 0)),  # NaN: not known
@@ -114,7 +114,8 @@ def _with_smaller(cell: Cell, own: Sequence[Line], metric: str) -> Cell:
     for group in groups:
         values = [value for size in group for value in medians[size]]
         ends = " to ".join(dict.fromkeys(map(number, (min(values), max(values)))))
-        told.append(f"{ends} at {' to '.join(dict.fromkeys(map(sized, (group[0], group[-1]))))}")
+        value = f"{ends} {METRICS[metric].unit}".strip()
+        told.append(f"{value} at {' to '.join(dict.fromkeys(map(sized, (group[0], group[-1]))))}")
     return Cell(cell.text, "\n".join(told)) if told else cell
 
 
@@ -157,13 +158,18 @@ def _slowdown(cells: Sequence[Line]) -> Cell:
 
 def _lost(cells: Sequence[Line]) -> Cell:
     cell, known = _spread(cells, "lost_ms"), [line for line in cells if line["lost_ms"].n]
-    disturbed, trials = (sum(counts) for counts in ([li.disturbed for li in cells], [li.conclusive for li in cells]))
-    unknown = f"{disturbed} of {plural(trials, 'trial')} disturbed" if disturbed else ""
     if not known:
-        return Cell("not known", unknown) if disturbed else cell
+        return Cell("not known") if any(line.disturbed for line in cells) else cell
     worst = f"worst trial {number(max(line.worst['lost_ms'] for line in known))} ms"
-    detail = cell.detail if len(known) > 1 and cell.detail else worst
-    return Cell(f"{cell.text} ms", "\n".join(filter(None, (detail, unknown))))
+    return Cell(f"{cell.text} ms", cell.detail if len(known) > 1 and cell.detail else worst)
+
+
+def _with_unknown(cell: Cell, own: Sequence[Line]) -> Cell:
+    """Returns `cell` with the number of trials of all sizes, after a fault, whose value is not known."""
+    went_on = [line for line in own if line.faulted]
+    disturbed, trials = sum(line.disturbed for line in went_on), sum(li.conclusive - li.stopped for li in went_on)
+    told = f"not known in {disturbed} of {plural(trials, 'trial')}" if disturbed else ""
+    return Cell(cell.text, "\n".join(filter(None, (cell.detail, told))))
 
 
 def _wrong(own: Sequence[Line]) -> Cell:

@@ -164,10 +164,12 @@ def html(content: Content, live: Live | None = None) -> str:
 
 def marks(lines: Sequence[Line]) -> dict[str, tuple[int, str]]:
     """By system, the number of its colour and its mark, which tells the runs apart if there are several."""
-    glyphs = palette.GLYPHS
-    runs = {line.system: max(0, line.run - 1) for line in lines}
-    places = columns.places(lines).items()
-    return {name: (p.color % len(palette.COLORS), glyphs[runs[name] % len(glyphs)]) for name, p in places}
+
+    def mark(place: columns.Place) -> tuple[int, str]:
+        glyph = palette.GLYPHS[(place.run - 1) % len(palette.GLYPHS)] if place.run else palette.GLYPH
+        return place.color % len(palette.COLORS), glyph
+
+    return {system: mark(place) for system, place in columns.places(lines).items()}
 
 
 def policy(style: str, script: str) -> str:

@@ -8,8 +8,9 @@ COLORS = ("#333333", "#E69F00", "#0072B2", "#CC79A7", "#009E73", "#56B4E9", "#8C
 DARK = {"#333333": "#D0D0D0", "#0072B2": "#4DA6DD", "#8C510A": "#C98A3D"}
 """Replacements for colours that are too dark to be seen on a dark page."""
 
-GLYPHS = ("\N{BLACK SQUARE}", "\N{BLACK CIRCLE}", "\N{BLACK DIAMOND}", "\N{BLACK UP-POINTING TRIANGLE}")
-"""Marks of systems in text: the first in a report of one run, otherwise by run."""
+GLYPH = "\N{BLACK SQUARE}"
+GLYPHS = ("\N{BLACK CIRCLE}", GLYPH, "\N{BLACK DIAMOND}", "\N{BLACK UP-POINTING TRIANGLE}")
+"""Marks of systems in text, by run, in a report of several."""
 
 
 def css() -> str:

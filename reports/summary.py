@@ -107,12 +107,12 @@ def _conclusion(frame: pd.DataFrame) -> str:
 def _repeated(earlier: Sequence[Trial]) -> str:
     if not earlier:
         return ""
-    were = "attempt was" if len(earlier) == 1 else "attempts were"
+    were, them = ("attempt was", "it") if len(earlier) == 1 else ("attempts were", "them")
     reasons = Counter(trial.reason or "reason unknown" for trial in earlier)
     told = "; ".join(f"{reason} ({count} times)" if count > 1 else reason for reason, count in reasons.most_common(3))
     more = f"; and {len(reasons) - 3} more reasons" if len(reasons) > 3 else ""
     return (
-        f"{len(earlier)} earlier {were} inconclusive and run again; they are in rows.csv, but in no figure. "
+        f"{len(earlier)} earlier {were} inconclusive and run again; rows.csv has {them}, no figure does. "
         f"{'Reason' if len(reasons) == 1 else 'Reasons'}: {told}{more}."
     )
 

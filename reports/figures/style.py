@@ -34,6 +34,8 @@ LETTER_IN = 0.072
 """The approximate width of a letter in a legend."""
 HATCHES = ("", "////", "", "xxxx", "\\\\\\\\", "....", "", "----")
 """Hatches of bars: with the colours' lightness they distinguish bars in greyscale."""
+RUN_MARKERS, RUN_HATCHES = ("o", "s", "D", "^"), ("", "////", "xxxx", "....")
+"""By run, if a report has several; `reports.palette.GLYPHS` are the same marks in text."""
 LINES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1.5, 2)))
 """Styles of lines, for the same purpose."""
 
@@ -115,18 +117,15 @@ class Look(NamedTuple):
 
 def looks(systems: Sequence[str]) -> dict[str, Look]:
     """The look of each system: within the whole report if one is being made, otherwise within `systems`."""
-    usual = {system: Place(index, index) for index, system in enumerate(systems)}
+    usual = {system: Place(index) for index, system in enumerate(systems)}
     return {system: _look(_PLACES.get().get(system, place)) for system, place in usual.items()}
 
 
 def _look(place: Place) -> Look:
-    color, shape = place
-    return Look(
-        COLORS[color % len(COLORS)],
-        MARKERS[shape % len(MARKERS)],
-        LINES[shape % len(LINES)],
-        HATCHES[shape % len(HATCHES)],
-    )
+    shape = place.run - 1 if place.run else place.color
+    markers, hatches = (RUN_MARKERS, RUN_HATCHES) if place.run else (MARKERS, HATCHES)
+    color = COLORS[place.color % len(COLORS)]
+    return Look(color, markers[shape % len(markers)], LINES[shape % len(LINES)], hatches[shape % len(hatches)])
 
 
 def systems_of(frame: pd.DataFrame) -> list[str]:

@@ -364,7 +364,7 @@ def test_a_time_lost_that_is_not_known_in_the_new_run_is_no_regression() -> None
     (held,) = bounds.held(frame, {"bound": [{"metric": "lost_ms", "max": 1e9}]})
     assert held.met is None, "no bound holds for a number that nobody knows"
     (row,) = overview(headline(frame))
-    assert (row.lost.text, row.lost.detail) == ("not known", "1 of 1 trial disturbed")
+    assert (row.lost.text, row.lost.detail) == ("not known", "not known in 1 of 1 trial")
     assert "What 1 trial lost is not known: " in remarks(headline(frame))[0]
     assert "time lost not known: the iterations before the fault were slower" in trial_line(new.trials[0], 1.0)
     assert "Time lost not known: the iterations before the fault" in html(content([new], frame, headline(frame)))

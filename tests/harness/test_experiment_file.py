@@ -145,6 +145,8 @@ def test_settings_are_toml_or_text() -> None:
 
 def test_one_text_in_place_of_a_list_is_a_list_of_one() -> None:
     assert load(ALLREDUCE, ["workload.sizes=8MiB"]) == load(ALLREDUCE, ['workload.sizes=["8MiB"]'])
+    with pytest.raises(InvalidExperimentError, match=r'write it like .*; several .* own: \["8MiB", "16MiB"\]$'):
+        load(ALLREDUCE, ["workload.sizes=8MiB,16MiB"])
     for setting in ("system=balance", "workload.sizes=8"):  # tables, and what may be a count, stay mistakes
         with pytest.raises(InvalidExperimentError, match="must be a list"):
             load(ALLREDUCE, [setting])

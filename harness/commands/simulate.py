@@ -53,9 +53,9 @@ def simulate_command(
     topology = _topology(given, cluster, file)
     network = Network(topology, pxn=pxn, alpha_s=read_option("--alpha", parse_duration, alpha))
     networks = [(HEALTHY, replace(network, topology=topology.healthy))]
+    by_strategy = {name: replace(network, strategy=name) for name in strategies}  # an unknown one is always told
     if topology != topology.healthy:
-        named = ("this schedule",) if given.is_schedule else tuple(dict.fromkeys(strategies))
-        networks += [(name, network if given.is_schedule else replace(network, strategy=name)) for name in named]
+        networks += [("this schedule", network)] if given.is_schedule else by_strategy.items()
     rows = [Row(name, *given.run(one)) for name, one in networks]
     if as_json:
         print(

@@ -69,7 +69,7 @@ def _sweep(
             progress.closed(ExitCode.OK, [])
         sys.stdout.flush()
         return ExitCode.UNWRITTEN if is_lost() else ExitCode.OK
-    preflight(experiment, str(file))
+    preflight(experiment, str(file), {trial.system.name for trial in trials})
     hosted = [trial for trial in trials if not is_simulated(trial)]
     is_here = any(isinstance(trial.variant.experiment.cluster, LocalSpec | VmsSpec) for trial in hosted)
     if is_here:

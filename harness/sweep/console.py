@@ -32,7 +32,7 @@ LIVE = ("before_gbs", "after_gbs")
 """The metrics of the live table."""
 LESS = ("hit_gbs", "repaired_gbs")
 """The metrics that the table omits on a narrow terminal; the report has them."""
-TITLE = "medians over repeats; T/T0: after over before; lost: beyond healthy iterations"
+EXPLAINED = {"slowdown": "T/T0: after over before", "lost_ms": "lost: beyond healthy iterations"}
 MARGIN = 8
 """Lines of the terminal that the table leaves for the lines above it."""
 
@@ -112,7 +112,7 @@ class ConsoleProgress:
             if width() is None or fits(shown, self._console):
                 self._console.print(shown)
                 return
-        self.note(TITLE)
+        self.note(_title(lines))
         for line in lines:
             self.note(_in_words(line))
 
@@ -179,11 +179,17 @@ def trial_line(record: stored.Trial, seconds: float, widths: _Widths = NO_WIDTHS
     return f"{what}  {shown_status(record):<{len(STOPPED)}} {words}  [{seconds:.1f} s]"
 
 
+def _title(lines: Sequence[Line]) -> str:
+    """What the numbers are, of those that are there."""
+    told = [text for name, text in EXPLAINED.items() if any(name in line.values for line in lines)]
+    return "; ".join(["medians over repeats", *told])
+
+
 def _summary(lines: Sequence[Line], less: Collection[str]) -> Table:
     """Every metric with a short name that has a value in any line, in its unit; without those that `less` names."""
     points = any(line.points for line in lines)
     metrics = [m for m in SHORT if m.name not in less and any(m.name in line.values for line in lines)]
-    shown = Table(title=TITLE, box=SIMPLE)
+    shown = Table(title=_title(lines), box=SIMPLE)
     for heading in ("size", "system", *(["fault, axes"] if points else []), "trials"):
         shown.add_column(heading, justify="right" if heading == "size" else "left", no_wrap=True)
     for metric in metrics:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, PrivateAttr
 
 from harness.events import RankRecord, Timed
-from harness.experiment.tables import Mistake
+from harness.experiment.tables import Duration, Mistake
 from harness.workloads.arrivals import Arrival, poisson, read_trace
 from harness.workloads.base import BackendName, Workload
 from harness.workloads.checkers import Checker, elements
@@ -44,6 +44,10 @@ class ServingWorkload(Workload):
     prompt: int = Field(default=256, ge=2, le=1000)
     """Tokens, which are bytes."""
     generated: int = Field(default=32, ge=1, le=1000)
+    prefill_at_least_s: Duration = Field(default=0.0, alias="prefill_at_least")
+    """A prompt that is computed sooner waits, as a host waits for its accelerator."""
+    step_at_least_s: Duration = Field(default=0.0, alias="step_at_least")
+    """Likewise for a token of all requests that are decoded together."""
     trace: str | None = None
     """A file with the columns of Azure's traces, instead of the process and the sizes."""
     speed: float = Field(default=1.0, gt=0, le=1e6, allow_inf_nan=False)
@@ -95,8 +99,9 @@ class ServingWorkload(Workload):
     def expected_s(self, size_bytes: int, ranks: int, host_bytes_s: float) -> float:
         """Two operations for each parameter and token of the prompt, its cache over the NICs, and the answer."""
         prompt, generated = self._mean()
-        compute_s = 2 * self.shape.parameters(self.context) * prompt / MOST_FLOPS
-        return compute_s + self.cache_bytes(prompt) / host_bytes_s + generated * TOKEN_S
+        compute_s = max(2 * self.shape.parameters(self.context) * prompt / MOST_FLOPS, self.prefill_at_least_s)
+        token_s = max(TOKEN_S, self.step_at_least_s)
+        return compute_s + self.cache_bytes(prompt) / host_bytes_s + generated * token_s
 
     def host_bytes(self, size_bytes: int, hosts: int) -> float:
         """The bytes of a cache that each decode host receives."""

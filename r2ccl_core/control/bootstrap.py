@@ -28,7 +28,7 @@ from r2ccl_core.host.forks import not_for_children
 _GIVE, _RESULT, _FAILED, _LEAVE, _NOTE, _AT, _TELL = range(1, 8)
 _LENGTH = struct.Struct("!Q")
 _CAUSE_PATIENCE_S = 2.0
-_LONG_S = 2.0
+LONG_S = 2.0
 _CLOSE = "close"
 _CALLS = 0xFFFFFFFF  # a frame has 32 bits for a number
 _KINDS: Sequence[type[R2cclError]] = (PeerLostError, MismatchedCallError, TransportError)
@@ -265,11 +265,11 @@ class Bootstrap:
     def _await(self, number: int, what: str) -> list[bytes]:
         """The agreement's result; raises the cause instead if there is one."""
         with self._changed:
-            soon = self._changed.wait_for(lambda: self._over(number), min(_LONG_S, self._patience_s))
+            soon = self._changed.wait_for(lambda: self._over(number), min(LONG_S, self._patience_s))
         if not soon:
             self.wait_long()
         with self._changed:
-            in_time = self._changed.wait_for(lambda: self._over(number), max(0.0, self._patience_s - _LONG_S))
+            in_time = self._changed.wait_for(lambda: self._over(number), max(0.0, self._patience_s - LONG_S))
             if number in self._results:
                 return self._results.pop(number)
             late = sorted(set(range(self.size)) - set(self._given)) if self.rank == 0 else [0]

@@ -100,21 +100,29 @@ def serve(
     after: Network | None = None,
     lost_at_s: float = 0.0,
     habit: str = "balance",
+    nic_burst: float = 0.0,
 ) -> list[Served]:
     """Serves every request of `asked`, in order, from host 0 to host 1 of `before`; with `after` the network is that
-    one from `lost_at_s` on."""
+    one from `lost_at_s` on. Each NIC carries the first `nic_burst` bytes of a cache at once, as behind a token bucket
+    that has filled up since the last one."""
     if habit not in HABITS:
         raise UsageError(f"{habit}: a replica knows {', '.join(HABITS)}")
-    rates = [1.0 / before.point_to_point_s(0, 1, 1e12) * 1e12]
-    rates.append(rates[0] if after is None else 1.0 / after.point_to_point_s(0, 1, 1e12) * 1e12)
+    networks = (before, before if after is None else after)
+    rates = [1.0 / one.point_to_point_s(0, 1, 1e12) * 1e12 for one in networks]
+    bursts = [nic_burst * min(_nics(one, host) for host in (0, 1)) for one in networks]
     found = [Served(one) for one in asked]
-    replica = _Replica(engine, rates, HABITS[habit])
+    replica = _Replica(engine, rates, bursts, HABITS[habit])
     for one in found:
         replica.later(one.asked.at_s, "arrive", one)
     if after is not None:
         replica.later(lost_at_s, "lose")
     replica.run()
     return found
+
+
+def _nics(network: Network, host: int) -> float:
+    """Those that are left."""
+    return sum(nic.remaining for nic in network.topology.hosts[host].nics)
 
 
 @dataclass
@@ -124,6 +132,8 @@ class _Replica:
     engine: Engine
     rates: Sequence[float]
     """Bytes per second before the loss, and after it."""
+    bursts: Sequence[float]
+    """Bytes of a cache that take no time, likewise."""
     habit: Habit
     now_s: float = 0.0
     lost: bool = False
@@ -182,7 +192,9 @@ class _Replica:
         self.busy[stage] = self.later(self.now_s + lasts_s, stage)
 
     def _cache(self, one: Served) -> float:
-        return float((one.asked.prompt + one.tokens) * self.engine.cache_bytes)
+        """The bytes that take time."""
+        whole = (one.asked.prompt + one.tokens) * self.engine.cache_bytes
+        return max(1.0, whole - self.bursts[self.lost])
 
     def _prefill(self) -> None:
         self.sends.append(self.prefills.popleft())

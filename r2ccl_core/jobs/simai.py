@@ -8,7 +8,7 @@ latency, errors.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from r2ccl_core.errors import UnitError, UsageError
@@ -34,7 +34,7 @@ class Pass:
 
 @dataclass(frozen=True)
 class Layer:
-    """Forward, backward and weight gradient of a layer."""
+    """Forward, backward and weight gradient of a layer, and the number of its line in the file."""
 
     name: str
     dependency: int
@@ -42,6 +42,7 @@ class Layer:
     backward: Pass
     weights: Pass
     update_ns: int
+    line: int = field(compare=False)
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,7 @@ def read_topology(path: Path) -> Topology:
     links = [link for _, link in numbered]
     if len(links) != count:
         raise UsageError(f"{path}:1: {count} links are announced, {len(links)} follow")
+    _check_links(path, numbered, ranks, gpus, inner)
     first_line = {a // gpus: number for number, (a, _, _) in reversed(numbered)}
     rails = {a: (b - ranks - inner, rate) for a, b, rate in links if a < ranks and b >= ranks + inner}
     inner_rate = {a // gpus: rate for a, b, rate in links if a < ranks <= b < ranks + inner}
@@ -186,7 +188,7 @@ def _layer(path: Path, number: int, fields: Sequence[str]) -> Layer:
     except ValueError:
         raise UsageError(f"{where}: the dependency {fields[1]!r} is no number") from None
     forward, backward, weights = passes
-    return Layer(fields[0], dependency, forward, backward, weights, _count(where, fields[11]))
+    return Layer(fields[0], dependency, forward, backward, weights, _count(where, fields[11]), number)
 
 
 def _count(where: str, text: str) -> int:
@@ -208,6 +210,32 @@ def _links(path: Path, lines: Sequence[str], nodes: int) -> Iterator[tuple[int, 
         if ends[1] >= nodes:
             raise UsageError(f"{where}: node {ends[1]} does not exist; there are {nodes}")
         try:
-            yield number, (ends[0], ends[1], parse_rate(fields[2]) / 8)
+            rate = parse_rate(fields[2]) / 8
         except UnitError as error:
             raise UsageError(f"{where}: {error}") from None
+        if not rate:
+            raise UsageError(f"{where}: a link of {fields[2]}; leave out the line of a lost link")
+        yield number, (ends[0], ends[1], rate)
+
+
+def _check_links(
+    path: Path, numbered: Sequence[tuple[int, tuple[int, int, float]]], ranks: int, gpus: int, inner: int
+) -> None:
+    """A GPU has one link to its host's switch and one to a rail's at most; what is behind the switches does not
+    matter."""
+    seen: dict[tuple[int, bool], int] = {}
+    for number, (a, b, _) in numbered:
+        where = f"{path}:{number}"
+        if a == b:
+            raise UsageError(f"{where}: node {a} is linked to itself")
+        if a >= ranks:
+            continue
+        if b < ranks:
+            raise UsageError(f"{where}: GPUs {a} and {b} are linked without a switch")
+        rail = b >= ranks + inner
+        if not rail and b - ranks != a // gpus:
+            raise UsageError(f"{where}: GPU {a} of host {a // gpus} is linked to the inner switch of host {b - ranks}")
+        if (a, rail) in seen:
+            what = "to a rail" if rail else "inside its host"
+            raise UsageError(f"{where}: GPU {a} has a second link {what}; line {seen[a, rail]} has the first")
+        seen[a, rail] = number

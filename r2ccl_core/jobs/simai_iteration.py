@@ -62,14 +62,14 @@ def simai_iteration(path: Path, workload: Workload, network: Network) -> Iterati
         raise UsageError(f"{path}:1: {error}") from None
     compute_ns, spent = 0, {"tensor": 0.0, "expert": 0.0, "data": 0.0}
     known: dict[tuple[str, int, str], tuple[str, float]] = {}  # layers repeat
-    for number, layer in enumerate(workload.layers, start=3):
+    for layer in workload.layers:
         compute_ns += layer.update_ns
         for one, usual in ((layer.forward, "tensor"), (layer.backward, "tensor"), (layer.weights, "data")):
             compute_ns += one.compute_ns
             if one.collective != "NONE" and one.size_bytes:
                 key = (one.collective, one.size_bytes, usual)
                 if key not in known:
-                    known[key] = _collective(f"{path}:{number}", one, usual, layout, network)
+                    known[key] = _collective(f"{path}:{layer.line}", one, usual, layout, network)
                 kind, seconds = known[key]
                 spent[kind] += seconds
     bubble = (layout.pipeline - 1) / (layout.interleave * layout.micro_batches)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from statistics import mean, stdev
 from typing import TypeVar
 
 from r2ccl_core.model.topology import Topology
@@ -40,7 +41,8 @@ MOST_HOSTS = 1024
 """Above this, only what is required of 16,384 hosts."""
 DENSE = (8, 16, 24)
 """Trees of the forests that are hardest to simulate."""
-TRUE_RUNS = 3
+LEAST_TRUE_RUNS, MOST_TRUE_RUNS, TRUE_ERROR = 3, 8, 1e-3
+"""So many runs, until the standard error of their mean is at most that."""
 FORESTS = (2, 3, 6, 8, 16, 24)
 FEW_TREES, FEW_FAN, MANY_FAN = 3, 2, 16
 ERROR_ALPHAS_US = (0.0, 1.0, 5.0, 20.0)
@@ -146,12 +148,22 @@ def _checked(row: Row, schedule: Periodic, found: Estimate) -> Row:
     alpha_s = row.alpha_us * 1e-6
     if schedule.forest is None:
         part = schedule.part(schedule.periods)
-        runs_s = [simulate(part.schedule, part.topology, part.size_bytes, alpha_s=alpha_s).seconds]
+        true_s = simulate(part.schedule, part.topology, part.size_bytes, alpha_s=alpha_s).seconds
+    elif schedule.forest.dense and alpha_s:
+        true_s = _true_mean_s(Looped(schedule), alpha_s)
     else:
-        seeds = range(100, 100 + TRUE_RUNS) if schedule.forest.dense and row.alpha_us else (0,)
-        run = Looped(schedule)
-        runs_s = [run(alpha_s, seed=seed).seconds for seed in seeds]
-    return replace(row, true_error=found.seconds * len(runs_s) / sum(runs_s) - 1)
+        true_s = Looped(schedule)(alpha_s).seconds
+    return replace(row, true_error=found.seconds / true_s - 1)
+
+
+def _true_mean_s(run: Looped, alpha_s: float) -> float:
+    """Of runs on other ports than those of the estimate."""
+    runs_s: list[float] = []
+    while len(runs_s) < LEAST_TRUE_RUNS or (
+        len(runs_s) < MOST_TRUE_RUNS and stdev(runs_s) / len(runs_s) ** 0.5 > TRUE_ERROR * mean(runs_s)
+    ):
+        runs_s.append(run(alpha_s, seed=100 + len(runs_s)).seconds)
+    return mean(runs_s)
 
 
 def _bound_s(topology: Topology) -> float:

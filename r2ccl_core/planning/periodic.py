@@ -18,23 +18,27 @@ error. Two things limit what the chunks to come can take:
 
     bounds    no period is shorter than the host with the most bytes for its bandwidth needs for them, and none longer
               than that and the cost of a message (`forest.py`)
-    changes   the pace of the rest lies within `PACE_ERROR` of the pace so far in 95 % of many whole simulations
+    changes   how far the pace of the rest was from the pace so far in 95 % of many whole simulations (`PACE_ERROR`)
 
 So a forest is simulated once, chunk after chunk. After each one the rest lies between two paces; once the middle is
 known well enough for what is left, no host begins another chunk, and those that are under way come to their end. That
-is the time of a forest of fewer chunks, and the middle pace tells what the others add. If that never comes, the whole
-is simulated.
+is the time of a forest of fewer chunks, and the middle pace tells what the others add (with two trees, which keep it,
+the pace so far). If that never comes, the whole is simulated.
 
 Where messages cost time, a forest of many trees is sensitive: ports that differ by a millionth make up to 5 % of its
-time, and every change of such a kind another (0.2 to 5 % between runs; the larger, the less). So what is told of those
-is the mean over ports that differ by chance (`simulate.UNEVEN`), with the 95 % interval of that mean as the error. Of
-those that are too long for several runs, one is made, and its error is `Forest.single_error`.
+time. It keeps step, or leaves it after a time that chance decides and then takes up to the cost of a message longer for
+each chunk. Of 6 trees of 512 chunks on 320 hosts, 20 us a message, three of six runs took 27.86 us for every chunk to
+their end, and the others 29.5 to 30.5 us from the 36th, 38th or 104th chunk on. Neither the spread of the paces nor any
+beginning tells that. So what is told of those is the mean over ports that differ by chance (`simulate.UNEVEN`), with
+the 95 % interval of that mean as the error: from how much the runs differ, and, since few are affordable, from how much
+runs of many other forests did (`error_of_mean`). Where only one is, or less than one, the second alone tells the error,
+and it is above the limit where messages are costly.
 """
 
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import hypot, inf
+from math import hypot, inf, sqrt
 
 import numpy as np
 
@@ -61,18 +65,23 @@ runs differ little (64 hosts, 16 trees), elsewhere not more than their intervals
 WHOLE_MESSAGES = 1_500_000
 """The most in all runs of whole schedules whose messages cost time: 1 to 3 s of one processor for dense ones."""
 LEAST_RUNS, MOST_RUNS = 3, 32
-SINGLE_ERROR, SINGLE_PART = 0.005, 0.025
-"""The error of one run of a dense schedule that is too long for two, at least, and in units of what the cost of a
-message is of a period. Twice the spread of 3 or 4 runs of 6 to 24 trees on 320 and 1024 hosts: 0.2 to 0.9 % with 5 us
-(0.5 to 0.8 % by this), 0.3 to 1.9 % with 20 us (0.8 to 1.6 %), and 6 % in one case, where one run was so much faster.
-"""
+MOST_WORK, LEAST_FLOWS = 150_000_000, 10
+"""The most in all runs of larger ones: messages times flows of a port, which are as many as trees and these. A message
+of 8, 16 and 24 trees on 1024 hosts takes 0.9, 1.1 and 1.7 us of a processor, so this is 6 to 9 s."""
+SPREAD, SPREAD_COSTS, SPREAD_DEGREES = 0.005, 2.0, 2
+"""The standard deviation of whole runs on ports that differ by chance: so many costs of a message, at most that part of
+the time; and how many degrees of freedom that is worth (`error_of_mean`). Of 4 runs each of 74 forests (6 to 24 trees,
+1 or 2 lengths, 128 to 512 hosts): 0.04 % with 1 us (1 GiB at 400 GB/s), 0.2 % with 5 us and 0.5 % with 20 us, and up
+to 1.1 and 1.4 % of some: that differs as if by 1.8 to 4 degrees of freedom. Of 3 runs on 1024 hosts 0.3 to 1.1 % with 5
+us, of 6 on 320 hosts up to 3.6 % with 20 us."""
 LEAST_PART = 0.2
 SIMPLE_TREES = 2
-SIMPLE_PACE_ERROR, PACE_ERROR = 0.008, 0.02
+SIMPLE_PACE_ERROR, PACE_ERROR, COSTLY_PACE_ERROR, PACE_COSTS = 0.008, 0.02, 0.04, 20.0
 """From this part of the run on: how far the pace of the rest of a forest may be from its pace so far, of at most
-`SIMPLE_TREES` trees, and of more. After 20, 30 ... 80 % of 80 whole simulations it was so far in 95 % of the cases:
-0.02 to 0.09 % with 2 trees (others reach their pace later, and were 0.7 % away), 1.3 to 2.4 % of all (2 to 24 trees, 2
-lengths, 1, 5 and 20 us a message, 128 to 1024 hosts)."""
+`SIMPLE_TREES` trees, and of more: so many costs of a message, within these limits. After 20 to 70 % of whole
+simulations it was so far in 95 % of the cases: 0.02 to 0.09 % with 2 trees (others reach their pace later, and were 0.7
+% away); of 6 to 24 trees 0.5 % with 1 us a message (64 runs), 1.8 to 2.1 % with 5 us (88), 2.8 to 3.9 % with 20 us
+(184 runs, 128 to 512 hosts)."""
 LARGE_HOSTS = 256
 """On fewer the pace changes more (by up to 5 %), and all of a forest takes a few seconds."""
 LEAST_ROUNDS, ROUNDS_PER_HOP = 40, 6
@@ -109,9 +118,10 @@ class Periodic:
 
 @dataclass(frozen=True)
 class Forest:
-    """Of a forest's period: its ``messages``, the least time that it takes, and whether the most is that and the cost
-    of a message."""
+    """Of a forest and its period, which is a chunk of every tree: the ``messages`` of a period, the least time that it
+    takes, and whether the most is that and the cost of a message."""
 
+    chunks: int
     hosts: int
     trees: int
     hops: int
@@ -124,10 +134,24 @@ class Forest:
         """Whether most ports depend on each other."""
         return self.trees >= DENSE_LANES
 
-    def single_error(self, alpha_s: float) -> float:
-        """Of one run, relative: how far it is from the mean over ports."""
-        costly = self.dense and alpha_s > 0
-        return max(SINGLE_ERROR, SINGLE_PART * alpha_s / (self.least_s + alpha_s)) if costly else 0.0
+    @property
+    def simple(self) -> bool:
+        """Whether it keeps the pace that it has reached."""
+        return self.trees <= SIMPLE_TREES
+
+    def spread(self, alpha_s: float) -> float:
+        """The standard deviation, relative, that whole runs are expected to have on ports that differ by chance."""
+        return min(SPREAD, SPREAD_COSTS * self.cost(alpha_s)) if self.dense else 0.0
+
+    def pace_error(self, alpha_s: float) -> float:
+        """How far the pace of the rest may be from the pace so far."""
+        if self.simple:
+            return SIMPLE_PACE_ERROR
+        return min(COSTLY_PACE_ERROR, max(PACE_ERROR, PACE_COSTS * self.cost(alpha_s)))
+
+    def cost(self, alpha_s: float) -> float:
+        """Of one message, relative to the least time of the whole."""
+        return alpha_s / (self.chunks * self.least_s)
 
 
 @dataclass(frozen=True)
@@ -178,9 +202,8 @@ def of_forest(topology: Topology, size_bytes: int, *, trees: int = 2, chunks: in
     least_s = max(degree / rate for degree, rate in loads) * size_bytes / (trees * chunks)
     messages = 2 * trees * (topology.nhosts - 1)
     limited = not topology.isolated_rails  # else two hosts may share rails for less than each has
-    return Periodic(
-        "forest", chunks, part, 2 * height, Forest(topology.nhosts, trees, height, messages, least_s, limited)
-    )
+    of = Forest(chunks, topology.nhosts, trees, height, messages, least_s, limited)
+    return Periodic("forest", chunks, part, 2 * height, of)
 
 
 def of_r2cc(topology: Topology, size_bytes: int, *, pipeline: int = 4, chunks: int = 256) -> Periodic:
@@ -218,24 +241,21 @@ def estimate(
     most_error: float = MOST_ERROR,
     beginning: bool = False,
 ) -> Estimate:
-    """The time of ``schedule``, to ``most_error`` plus the error of a simulation's tolerance (`TOLERANCE_ERROR`).
+    """The time of ``schedule``, to ``most_error`` where `MOST_WORK` suffices for it.
 
     Small forests whose messages cost time are simulated to their end, dense ones several times, unless the
     ``beginning`` shall do. Raises `UsageError` for a limit of zero or less, and whatever `simulate` raises.
     """
     if most_error <= 0:
         raise UsageError(f"an error of {most_error:g} at most cannot be promised; simulate the whole schedule")
-    if schedule.forest is None:
+    forest = schedule.forest
+    if forest is None:
         return _of_lengths(schedule, alpha_s, most_error)
-    run, messages = Looped(schedule), schedule.periods * schedule.forest.messages
-    large = messages > WHOLE_MESSAGES and schedule.forest.hosts >= LARGE_HOSTS
-    if not alpha_s or large or beginning:
-        return _of_beginning(run, schedule.forest, alpha_s, most_error)
-    if schedule.forest.dense:
-        return _of_several(
-            run, schedule.forest, alpha_s, most_error, max(1, min(MOST_RUNS, WHOLE_MESSAGES // messages))
-        )
-    return Estimate(run(alpha_s).seconds, 0.0, schedule.periods)
+    run, messages = Looped(schedule), schedule.periods * forest.messages
+    whole = alpha_s > 0 and not beginning and (messages <= WHOLE_MESSAGES or forest.hosts < LARGE_HOSTS)
+    if forest.spread(alpha_s):
+        return _of_several(run, forest, alpha_s, most_error, whole)
+    return _of_beginning(run, forest, alpha_s, 0.0 if whole else most_error)
 
 
 class Looped:
@@ -265,56 +285,72 @@ class Looped:
         )
 
 
-def _of_beginning(run: Looped, forest: Forest, alpha_s: float, most_error: float) -> Estimate:
-    """By as many chunks as it takes until the pace of the others is known well enough."""
-    single = forest.single_error(alpha_s)
+def _of_beginning(
+    run: Looped, forest: Forest, alpha_s: float, most_error: float, *, seed: int = 0, most_periods: float = inf
+) -> Estimate:
+    """By as many chunks as it takes until the pace of the others is known well enough, or by ``most_periods``."""
     done_s: list[float] = []
 
     def added(rounds: int) -> tuple[float, float]:
         """Seconds of so many more, and how wrong that may be."""
-        low_s, high_s = _paces(done_s, run.periods, forest, alpha_s)
-        return rounds * (low_s + high_s) / 2, rounds * (high_s - low_s) / 2
+        low_s, pace_s, high_s = _paces(done_s, run.periods, forest, alpha_s)
+        told_s = pace_s if forest.simple else (low_s + high_s) / 2
+        return rounds * told_s, rounds * max(high_s - told_s, told_s - low_s)
 
     def enough(now_s: float) -> bool:
         done_s.append(now_s)
         if len(done_s) < max(LEAST_ROUNDS, ROUNDS_PER_HOP * forest.hops):
             return False
+        if run.before + len(done_s) >= most_periods:
+            return True
         rest_s, half_s = added(run.periods - run.before - len(done_s))
-        return hypot(half_s / (now_s + rest_s), single) <= most_error
+        return half_s <= most_error * (now_s + rest_s)
 
-    timing = run(alpha_s, enough=enough)
+    timing = run(alpha_s, seed=seed, enough=enough if most_error or most_periods < run.periods else None)
     left = run.periods - run.before - timing.rounds
     if left <= 0:
-        return Estimate(timing.seconds, single, run.periods)
+        return Estimate(timing.seconds, 0.0, run.periods)
     rest_s, half_s = added(left)
-    seconds = timing.seconds + rest_s
-    return Estimate(seconds, hypot(half_s / seconds, single), run.periods - left)
+    return Estimate(timing.seconds + rest_s, half_s / (timing.seconds + rest_s), run.periods - left)
 
 
-def _paces(done_s: list[float], periods: int, forest: Forest, alpha_s: float) -> tuple[float, float]:
-    """The least and the most that each further chunk adds, on average. The first third of the run fills the trees."""
+def _paces(done_s: list[float], periods: int, forest: Forest, alpha_s: float) -> tuple[float, float, float]:
+    """What each further chunk adds on average: the least, as much as those so far, and the most. The first third of the
+    run fills the trees."""
     first = len(done_s) // 3
     pace_s = (done_s[-1] - done_s[first]) / (len(done_s) - 1 - first)
     low_s, high_s = forest.least_s, forest.least_s + alpha_s if forest.limited else inf
     if len(done_s) >= LEAST_PART * periods:
-        error = PACE_ERROR if forest.trees > SIMPLE_TREES else SIMPLE_PACE_ERROR
+        error = forest.pace_error(alpha_s)
         low_s, high_s = max(low_s, pace_s * (1 - error)), min(high_s, pace_s * (1 + error))
-    return min(low_s, pace_s), max(high_s, pace_s)
+    return min(low_s, pace_s), pace_s, max(high_s, pace_s)
 
 
-def _of_several(run: Looped, forest: Forest, alpha_s: float, most_error: float, most: int) -> Estimate:
-    """The mean of up to so many runs of the whole schedule over ports that differ by chance."""
-    found: list[float] = []
-    while len(found) < most and not (len(found) >= LEAST_RUNS and _error(found) <= most_error):
-        found.append(run(alpha_s, seed=len(found)).seconds)
-    error = _error(found) if len(found) > 1 else forest.single_error(alpha_s)
-    return Estimate(float(np.mean(found)), error, run.periods)
+def _of_several(run: Looped, forest: Forest, alpha_s: float, most_error: float, whole: bool) -> Estimate:
+    """The mean over ports that differ by chance, by as many runs as it takes, or by as many as there may be.
+
+    Runs leave open what the error of one run leaves of ``most_error``, and are ``whole`` if that is nothing.
+    """
+    spread, most_periods = forest.spread(alpha_s), MOST_WORK // (forest.messages * (forest.trees + LEAST_FLOWS))
+    least = max(1, min(LEAST_RUNS, WHOLE_MESSAGES // (run.periods * forest.messages))) if whole else 1
+    open_error = 0.0 if whole else sqrt(max(0.0, most_error**2 - error_of_mean([1.0], spread) ** 2))
+    runs: list[Estimate] = []
+    while True:
+        most = inf if whole else most_periods
+        runs.append(_of_beginning(run, forest, alpha_s, open_error, seed=len(runs), most_periods=most))
+        found = [one.seconds for one in runs]
+        error = hypot(error_of_mean(found, spread), max(one.error for one in runs))
+        affordable = (len(runs) + 1) * runs[0].periods <= most_periods and len(runs) < MOST_RUNS
+        if not affordable or (len(runs) >= least and error <= most_error):
+            return Estimate(float(np.mean(found)), error, max(one.periods for one in runs))
 
 
-def _error(runs_s: list[float]) -> float:
-    """Of the mean of these runs, relative."""
-    interval_s = student_t(len(runs_s) - 1) * np.std(runs_s, ddof=1) / len(runs_s) ** 0.5
-    return float(interval_s / np.mean(runs_s)) + TOLERANCE_ERROR
+def error_of_mean(runs_s: list[float], spread: float) -> float:
+    """Of the mean of these runs, relative: the 95 % interval where they have the ``spread`` that was expected, with the
+    weight of `SPREAD_DEGREES`, and their own (the variance is a scaled inverse chi-squared)."""
+    degrees = SPREAD_DEGREES + len(runs_s) - 1
+    squares = SPREAD_DEGREES * spread**2 + float(np.sum((np.array(runs_s) / np.mean(runs_s) - 1) ** 2))
+    return hypot(student_t(degrees) * sqrt(squares / degrees / len(runs_s)), TOLERANCE_ERROR)
 
 
 def _of_lengths(schedule: Periodic, alpha_s: float, most_error: float) -> Estimate:

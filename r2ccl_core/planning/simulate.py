@@ -60,14 +60,11 @@ class Link:
 
 @dataclass(frozen=True)
 class Timing:
-    """Result of a simulation: seconds of the whole collective, of every step, and use of every link.
-
-    ``step_end_s`` is None unless asked for; it is indexed ``[rank][lane][step]``. ``rounds`` of a `Loop` were run.
-    """
+    """Result of a simulation: seconds of the whole collective, and use of every link. So many ``rounds`` of a `Loop`
+    were run."""
 
     seconds: float
     links: tuple[Link, ...]
-    step_end_s: tuple[tuple[Floats, ...], ...] | None = None
     rounds: int = 1
 
     def received_bytes(self, rank: int) -> int:
@@ -88,7 +85,6 @@ def simulate(
     inner_alpha_s: float = 0.0,
     slots: int = 4,
     changes: Sequence[Change] = (),
-    steps: bool = False,
     tolerance: float = 0.0,
     seed: int | None = None,
     loop: Loop | None = None,
@@ -107,7 +103,6 @@ def simulate(
     lanes = [steps_ for program in schedule.programs for steps_ in program]
     lane_begin = np.cumsum([0, *map(len, lanes)], dtype=np.int64)
     flat = np.concatenate(lanes) if lanes else np.zeros(0, dtype=STEP)
-    ends = np.zeros(len(flat) if steps else 0)
     seconds, rounds, stalled, table = native.load().simulate(
         nhosts=topology.nhosts,
         host_of_rank=np.array(topology.host_of_rank, dtype=np.int32),
@@ -122,14 +117,13 @@ def simulate(
         inner_latency_s=inner_alpha_s,
         slots=slots,
         tolerance=tolerance,
-        step_end_s=ends,
         loops=np.concatenate([loop.begin, loop.end]) if loop else np.zeros(0, dtype=np.int64),
         rounds=loop.rounds if loop else 1,
         enough=loop.enough if loop else None,
     )
     if stalled:
         raise ScheduleError(f"{schedule.name}: {stalled}")
-    return Timing(seconds, _links(table), _by_lane(schedule, ends, lane_begin) if steps else None, rounds)
+    return Timing(seconds, _links(table), rounds)
 
 
 def looped_steps(few: Schedule, more: Schedule) -> tuple[Places, Places]:
@@ -184,11 +178,4 @@ def _links(table: Floats) -> tuple[Link, ...]:
     return tuple(
         Link(int(source), int(destination), int(messages), int(size), float(busy))
         for (source, destination), messages, size, busy in zip(pairs, *sums, strict=True)
-    )
-
-
-def _by_lane(schedule: Schedule, ends: Floats, lane_begin: npt.NDArray[np.int64]) -> tuple[tuple[Floats, ...], ...]:
-    pieces = np.split(ends, lane_begin[1:-1])
-    return tuple(
-        tuple(pieces[rank * schedule.nlanes : (rank + 1) * schedule.nlanes]) for rank in range(schedule.nranks)
     )

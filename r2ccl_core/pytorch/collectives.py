@@ -16,7 +16,7 @@ import torch
 
 from r2ccl_core.errors import R2cclError, UsageError
 from r2ccl_core.pytorch.meeting import meeting_place
-from r2ccl_core.pytorch.tensors import as_array, filled
+from r2ccl_core.pytorch.tensors import as_array, dense, filled
 from r2ccl_core.pytorch.work import Running, Watch, run
 from r2ccl_core.runtime.communicator import Communicator
 from r2ccl_core.runtime.pending import Line, Pending
@@ -121,7 +121,7 @@ class TensorCollectives:
 
         def call() -> None:
             with filled(outputs) as arrays:
-                arrays[self._rank][...] = as_array(tensor.contiguous())
+                arrays[self._rank][...] = as_array(dense(tensor))
                 for rank, array in enumerate(arrays):
                     if array.size:
                         self.comm.broadcast(array, array, root=rank)
@@ -144,7 +144,7 @@ class TensorCollectives:
 
         def call() -> None:
             for output, parts in zip(outputs, inputs, strict=True):
-                self._reduce_scatter(output, torch.cat([part.reshape(-1) for part in parts]), op)
+                self._reduce_scatter(output, torch.cat([dense(part).reshape(-1) for part in parts]), op)
 
         return self._begin("reduce_scatter", how, call, outputs)
 
@@ -155,7 +155,7 @@ class TensorCollectives:
             with filled([output], reduced=True) as arrays:
                 for rank, part in enumerate(inputs):
                     if part.numel():
-                        array = as_array(part.contiguous(), reduced=True)
+                        array = as_array(dense(part), reduced=True)
                         into = arrays[0] if rank == self._rank else None
                         self.comm.reduce(array, into, op=_fit(op, array), root=rank)
 
@@ -176,12 +176,12 @@ class TensorCollectives:
         """`outputs[rank]` of `root` gets that rank's `source`; other ranks have no outputs."""
 
         def call() -> None:
-            dense = source.contiguous()
+            own = dense(source)
             if self._rank != root:
-                self.comm.gather(as_array(dense), root=root)
+                self.comm.gather(as_array(own), root=root)
                 return
-            whole = torch.empty(self._size * dense.numel(), dtype=dense.dtype, device="cpu")
-            self.comm.gather(as_array(dense), as_array(whole), root=root)
+            whole = torch.empty(self._size * own.numel(), dtype=own.dtype, device="cpu")
+            self.comm.gather(as_array(own), as_array(whole), root=root)
             for part, block in zip(outputs, whole.view(self._size, -1), strict=True):
                 part.copy_(block.view_as(part))
 
@@ -191,7 +191,7 @@ class TensorCollectives:
         """`output` gets `inputs[rank]` of `root`; other ranks have no inputs."""
 
         def call() -> None:
-            whole = torch.cat([part.reshape(-1) for part in inputs]) if self._rank == root else None
+            whole = torch.cat([dense(part).reshape(-1) for part in inputs]) if self._rank == root else None
             with filled([output]) as arrays:
                 self.comm.scatter(None if whole is None else as_array(whole), arrays[0], root=root)
 
@@ -204,14 +204,14 @@ class TensorCollectives:
         sizes."""
 
         def call() -> None:
-            dense = source.contiguous()
+            own = dense(source)
             with filled([output]) as arrays:
                 if not taken and not given:
-                    self.comm.all_to_all(as_array(dense), arrays[0])
+                    self.comm.all_to_all(as_array(own), arrays[0])
                     return
-                own = _parts(as_array(dense), given, self._size, dense.shape[0] if dense.dim() else 0)
+                parts = _parts(as_array(own), given, self._size, own.shape[0] if own.dim() else 0)
                 others = _parts(arrays[0], taken, self._size, output.shape[0] if output.dim() else 0)
-                self._swap(own, others)
+                self._swap(parts, others)
 
         return self._begin("all_to_all_single", how, call, [output])
 
@@ -220,7 +220,7 @@ class TensorCollectives:
 
         def call() -> None:
             with filled(outputs) as arrays:
-                self._swap([as_array(tensor.contiguous()) for tensor in inputs], arrays)
+                self._swap([as_array(dense(tensor)) for tensor in inputs], arrays)
 
         return self._begin("all_to_all", how, call, outputs)
 
@@ -239,7 +239,7 @@ class TensorCollectives:
 
         def call() -> None:
             for tensor in tensors:
-                self.comm.send(as_array(tensor.contiguous()), to, tag)
+                self.comm.send(as_array(dense(tensor)), to, tag)
 
         return self._message("send", to, tag, how, call, tensors)
 
@@ -266,11 +266,11 @@ class TensorCollectives:
 
     def _gather_all(self, output: Any, source: Any) -> None:
         with filled([output]) as arrays:
-            self.comm.all_gather(as_array(source.contiguous()), arrays[0])
+            self.comm.all_gather(as_array(dense(source)), arrays[0])
 
     def _reduce_scatter(self, output: Any, source: Any, op: str) -> None:
         with filled([output], reduced=True) as arrays:
-            array = as_array(source.contiguous(), reduced=True)
+            array = as_array(dense(source), reduced=True)
             self.comm.reduce_scatter(array, arrays[0], op=_fit(op, array))
 
     def _swap(self, own: list[np.ndarray], others: list[np.ndarray]) -> None:

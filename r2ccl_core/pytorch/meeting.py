@@ -6,17 +6,19 @@ from typing import Any
 from r2ccl_core.control.rendezvous import address_towards, free_root
 from r2ccl_core.host.nics import find_nics
 
-_KEY = "r2ccl/root"
+_KEY = "r2ccl/root/{}"
 
 
 def meeting_place(store: Any, rank: int, size: int, timeout: timedelta) -> str | None:
     """``host:port`` of rank 0; None for a group of one rank, which meets nobody."""
     if size == 1:
         return None
+    # A store outlives groups (torchrun's does): a later one must not read where an earlier one of its name has met.
+    key = _KEY.format(store.add(f"r2ccl/meetings/{rank}", 1))
     if rank == 0:
-        store.set(_KEY, free_root(_own_address(store)))
-    store.wait([_KEY], timeout)
-    return str(store.get(_KEY).decode())
+        store.set(key, free_root(_own_address(store)))
+    store.wait([key], timeout)
+    return str(store.get(key).decode())
 
 
 def _own_address(store: Any) -> str:

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import PrefixStore, ProcessGroup, ReduceOp
 
-from r2ccl_core.errors import UsageError
+from r2ccl_core.errors import R2cclError, UsageError
 from r2ccl_core.native import keep_forever
 from r2ccl_core.pytorch.collectives import How, TensorCollectives, meet, operation
 from r2ccl_core.pytorch.work import Running
@@ -260,7 +260,10 @@ def _by_device(name: str) -> Callable[..., Any]:
         tensor = _first(args) if args else _first(named.values())
         if tensor is not None and tensor.is_cuda:
             return getattr(group._on_gpus(), name)(*args, **named)
-        return on_cpus(group, *args, **named)
+        try:
+            return on_cpus(group, *args, **named)
+        except R2cclError as error:  # what is refused before it starts
+            raise dist.DistBackendError(str(error)) from None
 
     return call
 

@@ -19,14 +19,21 @@ _AS_BYTES = tuple(
 """Types that are moved as bytes; they cannot be reduced."""
 
 
-def as_array(tensor: Any, reduced: bool = False) -> np.ndarray:
-    """The memory of a contiguous CPU tensor, flat. `reduced`: elements will be combined, so the core must support the
-    type. Raises `UsageError`."""
-    if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
+def dense(tensor: Any) -> Any:
+    """The tensor itself if its memory is what it says, in one piece; else a copy of which that is true. Raises
+    `UsageError`."""
+    if tensor.device.type != "cpu" or tensor.layout is not torch.strided or tensor.is_quantized:
         kind = tensor.device.type if tensor.device.type != "cpu" else str(tensor.layout)
+        kind = "quantized" if tensor.is_quantized else kind
         raise UsageError(
             f"r2ccl moves dense CPU tensors, not {kind} ones; for GPUs use NCCL with this project's plugin"
         )
+    return tensor.resolve_conj().resolve_neg().contiguous()
+
+
+def as_array(tensor: Any, reduced: bool = False) -> np.ndarray:
+    """The memory of a tensor that is `dense`, flat. `reduced`: elements will be combined, so the core must support the
+    type. Raises `UsageError`."""
     flat: Any = tensor.detach().reshape(-1)
     array: np.ndarray
     if tensor.dtype is torch.bfloat16:
@@ -43,8 +50,8 @@ def as_array(tensor: Any, reduced: bool = False) -> np.ndarray:
 @contextmanager
 def filled(tensors: Sequence[Any], reduced: bool = False) -> Iterator[list[np.ndarray]]:
     """Arrays for `tensors`; the result is copied at the end into those that are not contiguous."""
-    dense = [tensor if tensor.is_contiguous() else tensor.contiguous() for tensor in tensors]
-    yield [as_array(tensor, reduced) for tensor in dense]
-    for tensor, copy in zip(tensors, dense, strict=True):
+    copies = [dense(tensor) for tensor in tensors]
+    yield [as_array(copy, reduced) for copy in copies]
+    for tensor, copy in zip(tensors, copies, strict=True):
         if copy is not tensor:
             tensor.copy_(copy)

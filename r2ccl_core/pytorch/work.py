@@ -163,11 +163,15 @@ def run(
     free. The core's errors become PyTorch's `DistBackendError`."""
     work = Running(result)
     number = watch.begin(name, limit_s)
+    # A thread has both modes to itself: without them the line's thread cannot write to parameters or to tensors of
+    # inference, and its copies become part of the program's graph.
+    mode = torch.inference_mode if torch.is_inference_mode_enabled() else torch.no_grad
 
     def guarded() -> None:
         error: BaseException | None = None
         try:
-            call()
+            with mode():
+                call()
         except R2cclError as raised:
             error = torch.distributed.DistBackendError(f"{name}: {raised}")
         except BaseException as raised:

@@ -28,7 +28,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
 import numpy as np
 
 from r2ccl_core import native
-from r2ccl_core.control.bootstrap import Bootstrap
+from r2ccl_core.control.bootstrap import LONG_S, Bootstrap
 from r2ccl_core.control.launchers import launched
 from r2ccl_core.control.rendezvous import address_towards, free_root, parse_root
 from r2ccl_core.control.ways import ways_to
@@ -411,8 +411,8 @@ class Communicator:
     def close(self) -> None:
         """Leaves the group; waits for the others for a few seconds if necessary. Idempotent."""
         self._closed = True
-        if self._inherited:
-            return
+        if self._inherited or (self._release is not None and not self._release.alive):
+            return  # the group is the parent's, or this rank has left it before
         for line in (self._line, *self._message_lines.values()):
             line.close(_FAREWELL_S)
         # A peer that still waits for its last acknowledgement must not see this end closed.
@@ -522,19 +522,13 @@ class Communicator:
         """Distributes or collects the parts of the root's array, as single messages."""
         arguments.rank_of("root", root, self.size)
         buffers.check_arrays(what, part, whole)
-        self._enter(what, part, root=root)
         into = what == "gather"
-        if self.rank != root:
-            pending = self.isend(part, root, _BLOCKS) if into else self.irecv(part, root, _BLOCKS)
-            pending.wait()
+        if self.rank == root:  # before it takes part: a call that is refused is none, so the next one does not fit
+            whole = self._root_array(what, part, whole)
+        self._enter(what, part, root=root)
+        if self.rank != root or whole is None:
+            self._all_of([self.isend(part, root, _BLOCKS) if into else self.irecv(part, root, _BLOCKS)])
             return None
-        if whole is None:
-            if not into:
-                raise UsageError("scatter: the root must give what it scatters")
-            whole = np.empty((self.size, *part.shape), part.dtype)
-        if whole.size != part.size * self.size or whole.dtype != part.dtype or not whole.flags.c_contiguous:
-            fits = f"{part.size * self.size} contiguous elements of {part.dtype}"
-            raise UsageError(f"{what}: the root's array must have {fits}, a block for every rank")
         blocks = [buffers.block(whole, rank, self.size) for rank in range(self.size)]
         self._peers.listen([rank for rank in range(self.size) if into and rank != root], _BLOCKS)
         begun: list[Pending[Any]] = []
@@ -544,8 +538,24 @@ class Communicator:
                 target.reshape(-1)[...] = source.reshape(-1)
             else:
                 begun.append(self.irecv(block, rank, _BLOCKS) if into else self.isend(block, rank, _BLOCKS))
+        self._all_of(begun)
+        return whole
+
+    def _all_of(self, begun: Sequence[Pending[Any]]) -> None:
+        """Waits for messages of a collective, and reports if that takes long: another rank may be in another call."""
         for pending in begun:
+            if not pending.done(LONG_S):
+                self._bootstrap.wait_long()
             pending.wait()
+
+    def _root_array(self, what: str, part: np.ndarray, whole: np.ndarray | None) -> np.ndarray:
+        if whole is None:
+            if what == "scatter":
+                raise UsageError("scatter: the root must give what it scatters")
+            whole = np.empty((self.size, *part.shape), part.dtype)
+        if whole.size != part.size * self.size or whole.dtype != part.dtype or not whole.flags.c_contiguous:
+            fits = f"{part.size * self.size} contiguous elements of {part.dtype}"
+            raise UsageError(f"{what}: the root's array must have {fits}, a block for every rank")
         return whole
 
     def _check_open(self, what: str) -> None:

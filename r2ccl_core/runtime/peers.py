@@ -14,7 +14,7 @@ from r2ccl_core.control.bootstrap import Bootstrap
 from r2ccl_core.errors import TransportError, UsageError
 from r2ccl_core.runtime.nets import Nets
 
-_MEETING_S = 60.0
+_CONNECTING_S = 60.0
 _LOOK_S = 0.2
 _FOREVER_S = 1e6
 
@@ -63,8 +63,9 @@ class Peers:
             self._senders, self._receivers, self._listeners = {}, {}, {}
 
     def _connect(self, to: int, tag: int) -> Any:
-        handle = self._bootstrap.hear(to, _name(tag), _MEETING_S)
-        sender = self._nets.of((self._bootstrap.rank, to, 0)).connect(handle, _MEETING_S)
+        """Waits as long as the group exists: the receiver decides when."""
+        handle = self._bootstrap.hear(to, _name(tag), _FOREVER_S)
+        sender = self._nets.of((self._bootstrap.rank, to, 0)).connect(handle, _CONNECTING_S)
         with self._lock:
             self._senders[to, tag] = sender
         return sender

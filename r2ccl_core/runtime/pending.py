@@ -11,6 +11,9 @@ from typing import Generic, TypeVar
 from r2ccl_core.errors import TransportError
 
 T = TypeVar("T")
+_IDLE_S = 1.0
+"""An idle thread ends then. A program may use each tag once, and a tag has a thread of its own; to start one anew
+takes half a millisecond on a busy machine."""
 
 
 class Pending(Generic[T]):
@@ -21,9 +24,9 @@ class Pending(Generic[T]):
         self._value: T | None = None
         self._error: BaseException | None = None
 
-    def done(self) -> bool:
-        """Whether it has ended, successfully or not."""
-        return self._over.is_set()
+    def done(self, within_s: float = 0.0) -> bool:
+        """Whether it has ended, successfully or not, or ends in this time."""
+        return self._over.wait(within_s)
 
     def wait(self, timeout_s: float | None = None) -> T:
         """Its result, as soon as it exists; may be called in any order, and repeatedly. Raises what the call raised,
@@ -40,7 +43,7 @@ class Pending(Generic[T]):
 
 
 class Line:
-    """A thread and its queue of calls. Thread-safe; the thread starts with the first call."""
+    """A thread and its queue of calls. Thread-safe; the thread starts with the first call and ends when idle."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -108,15 +111,19 @@ class Line:
             self._closed = True
             self._changed.notify_all()
             self._changed.wait_for(lambda: not self._beside, timeout_s)
-        if self._thread is not None and threading.current_thread() is not self._thread:
-            self._thread.join(timeout_s)
+            thread = self._thread
+        if thread is not None and threading.current_thread() is not thread:
+            thread.join(timeout_s)
 
     def _serve(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: not self._beside and (self._calls or self._closed))
+                self._changed.wait_for(lambda: not self._beside and (self._calls or self._closed), _IDLE_S)
                 if not self._calls:
+                    self._thread = None
                     return
+                if self._beside:
+                    continue
                 call = self._calls.popleft()
             call()
             del call  # it holds arrays and a communicator, which nobody else may

@@ -42,8 +42,11 @@ class RemoteMemory:
     def __getitem__(self, part: slice) -> Span:
         start, stop, step = part.indices(self.nbytes)
         outside = any(place is not None and abs(place) > self.nbytes for place in (part.start, part.stop))
-        if step != 1 or outside:
-            raise UsageError(f"bytes {part.start}:{part.stop}:{part.step} of memory with {self.nbytes}")
+        if step != 1:
+            raise UsageError(f"a step of {step}: a span is of adjacent bytes; give one for each block")
+        if outside:
+            asked = ":".join("" if place is None else str(place) for place in (part.start, part.stop))
+            raise UsageError(f"bytes {asked} are not within the registered {self.nbytes}")
         return Span(self.key, start, max(0, stop - start))
 
 

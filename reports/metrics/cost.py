@@ -1,7 +1,7 @@
 """The cost of a failure: the time that a trial loses, and the part of it due to its first iteration after the fault."""
 
 from reports import stats
-from reports.metrics.metric import Metric
+from reports.metrics.metric import ALIKE, Metric
 from reports.metrics.view import View
 
 
@@ -15,7 +15,7 @@ def _lost(view: View) -> float | None:
 def disturbed(view: View) -> str:
     """Why the time that a trial lost is not known although it went on; empty if it is known."""
     went_on = view.trial.fault is not None and view.trial.status in ("ok", "wrong")
-    return view.disturbed if went_on else ""
+    return view.disturbed if went_on and view.trial.workload in ALIKE else ""
 
 
 def not_known(view: View) -> str:
@@ -52,18 +52,18 @@ METRICS = (
     Metric(
         "lost_ms", "ms", "lower", "time lost: additional time of all iterations from the first hit one to the end of "
         "the trial, against as many healthy ones (of their mean)",
-        _lost, of="trials that went on", heading="time lost", short="lost", against_healthy=True,
+        _lost, of="trials that went on", heading="time lost", short="lost", workloads=ALIKE, against_healthy=True,
     ),
     Metric(
         "lost_share", "", "lower", "time lost over the healthy time of the same iterations", _lost_share,
-        of="trials that went on", percent=True, against_healthy=True,
+        of="trials that went on", percent=True, workloads=ALIKE, against_healthy=True,
     ),
     Metric(
         "hit_cost_ms", "ms", "lower", "additional time of the hit iteration, against one after it", _hit_cost,
-        of="trials that went on", heading="hit cost",
+        of="trials that went on", heading="hit cost", workloads=ALIKE,
     ),
     Metric(
         "stall_ms", "ms", "lower", "stall of the hit iteration that lost bandwidth does not explain", _stall,
-        of="trials that went on",
+        of="trials that went on", workloads=ALIKE,
     ),
 )  # fmt: skip

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from reports import stats
-from reports.metrics.metric import Metric
+from reports.metrics.metric import ALIKE, Metric
 from reports.metrics.view import View
 from reports.trial import Phase
 
@@ -39,7 +39,7 @@ METRICS = (
         "slowdown", "", "lower",
         "T/T0: an iteration after the fault over one before it (medians; if the fault comes and goes, the "
         "means of all before and of all that follow)",
-        _slowdown, of="trials that went on", heading="T/T0", short="T/T0", against_healthy=True,
+        _slowdown, of="trials that went on", heading="T/T0", short="T/T0", workloads=ALIKE, against_healthy=True,
     ),
     Metric(
         "mean_ms", "ms", "lower", "mean of all iterations from the first that is hit to the end of the trial", _mean,

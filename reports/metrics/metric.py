@@ -22,6 +22,11 @@ Of = Literal[
 ]  # fmt: skip
 
 
+ALIKE = ("collective", "training")
+"""The workloads whose iterations are alike, so that one after the fault can be compared with one before it. Requests of
+a served model are not: they queue."""
+
+
 @dataclass(frozen=True)
 class Metric:
     """One measure of a trial."""

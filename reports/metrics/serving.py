@@ -5,7 +5,7 @@ The healthy trials of the same system and experiment are the run without failure
 by token.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 ONLY = ("serving",)
 PHASES = {"before": ("before",), "during": ("hit",), "after": ("after", "repaired")}
+WHEN = {"before": "before the failure", "during": "under way when it came", "after": "that began after it"}
 TIMES = {"ttft": "time from a request's arrival to its first token", "tpot": "time per token after the first"}
 
 
@@ -56,17 +57,6 @@ def _again(view: View) -> float | None:
     return float(sum(again > 0 for again in _told(view.trial.iterations, "again")))
 
 
-def _hurt(view: View) -> float | None:
-    """How many requests were slower, to the first token or per token, than every request that had ended before the
-    failure."""
-    before = _requests(view, PHASES["before"])
-    worst = {name: max(_told(before, name), default=None) for name in ("ttft_ms", "tpot_ms")}
-    if view.trial.fault is None or any(value is None for value in worst.values()):
-        return None
-    since = _requests(view, (*PHASES["during"], *PHASES["after"]))
-    return float(sum(any(i.measures.get(name, 0.0) > most for name, most in worst.items() if most) for i in since))
-
-
 def _within(first: str, last: str | None, lost: str, view: View) -> float | None:
     """Whether the failure came between two events of the request that it struck, or of another request in progress. If
     the transport gave up, both events happened again, and the measure `lost` says whether it struck between them."""
@@ -94,50 +84,65 @@ def requests(trial: Trial) -> dict[int, Request]:
 Others = dict[int, Request]
 
 
-def _beside_healthy(of: Callable[[Others, Others], float], frame: "pd.DataFrame") -> "pd.Series":
-    """Applies `of` to the requests of each trial and those of the first healthy trial of its system; NaN without
-    one."""
+def _beside_healthy(of: Callable[[Others, list[Others]], float | None], frame: "pd.DataFrame") -> "pd.Series":
+    """Applies `of` to the requests of each trial and those of the other healthy trials of its system: those around it,
+    of the same repeat, or, where there are none, all; NaN without any."""
     import pandas as pd
 
     keys = ["run", "setup", "system"]
-    healthy = frame[(frame["scenario"] == "healthy") & (frame["status"] == "ok") & (frame["workload"] == "serving")]
-    beside = frame.join(healthy.groupby(keys)[["requests"]].first().add_suffix("_healthy"), on=keys)
-    known = (
-        (beside["workload"] == "serving") & (beside["status"] != "inconclusive") & beside["requests_healthy"].notna()
-    )
-    values = [
-        of(row["requests"], row["requests_healthy"]) if told else float("nan")
-        for told, (_, row) in zip(known, beside.iterrows(), strict=True)
-    ]
-    return pd.Series(values, index=frame.index, dtype=float)
+    served = frame[frame["workload"] == "serving"]
+    healthy = served[(served["scenario"] == "healthy") & (served["status"] == "ok")]
+    around = {key: dict(group["requests"]) for key, group in healthy.groupby([*keys, "repeat"])}
+    whole = {key: dict(group["requests"]) for key, group in healthy.groupby(keys)}
+    values: dict[Hashable, float | None] = {}
+    for index, row in served[served["status"] != "inconclusive"].iterrows():
+        key = tuple(row[keys])
+        beside = _but(index, around.get((*key, row["repeat"]), {})) or _but(index, whole.get(key, {}))
+        values[index] = of(row["requests"], beside) if beside else None
+    return pd.Series([values.get(index) for index in frame.index], index=frame.index, dtype=float)
 
 
-def _differing(own: Others, healthy: Others) -> float:
-    answers = [{number: one.measures["answer"] for number, one in each.items()} for each in (own, healthy)]
-    return float(sum(answers[0].get(number) != answers[1].get(number) for number in {**own, **healthy}))
+def _but(index: Hashable, trials: dict[Hashable, Others]) -> list[Others]:
+    """A trial compared with itself would show nothing."""
+    return [requests for other, requests in trials.items() if other != index]
 
 
-def _over(name: str, own: Others, healthy: Others) -> float:
-    """Requests come in bursts, so each is compared with itself in the healthy trial."""
-    ratios = [
-        one.measures[name] / healthy[number].measures[name] - 1
-        for number, one in own.items()
-        if one.phase in PHASES["after"] and number in healthy and healthy[number].measures[name] > 0
-    ]
+def _differing(own: Others, healthy: list[Others]) -> float:
+    answers = [{number: one.measures["answer"] for number, one in each.items()} for each in (own, healthy[0])]
+    return float(sum(answers[0].get(number) != answers[1].get(number) for number in {**own, **healthy[0]}))
+
+
+def _over(name: str, phase: str, own: Others, healthy: list[Others]) -> float:
+    """Requests come in bursts, so each is compared with itself in the healthy trials, by their mean."""
+    ratios = []
+    for number, one in own.items():
+        usual = stats.mean(each[number].measures[name] for each in healthy if number in each)
+        if one.phase in PHASES[phase] and usual > 0:
+            ratios.append(one.measures[name] / usual - 1)
     return stats.median(ratios)
 
 
+def _hurt(own: Others, healthy: list[Others]) -> float | None:
+    """How many requests since the failure were slower, to the first token or per token, than every request of the
+    healthy trials."""
+    since = [one for one in own.values() if one.phase in (*PHASES["during"], *PHASES["after"])]
+    if not since:
+        return None
+    names = ("ttft_ms", "tpot_ms")
+    worst = {name: max(one.measures[name] for each in healthy for one in each.values()) for name in names}
+    return float(sum(any(one.measures[name] > worst[name] for name in names) for one in since))
+
+
 def _latencies() -> Iterable[Metric]:
-    when = {"before": "before the failure", "during": "under way when it came", "after": "that began after it"}
     for name, meaning in TIMES.items():
-        for phase, told in when.items():
+        for phase, told in WHEN.items():
             for q in (50, 99):
                 of: Callable[[View], float | None] = partial(_percentile, name, phase, q)
                 yield Metric(
                     f"{phase}_{name}_p{q}_ms", "ms", "lower",
                     f"{meaning}: {q}th percentile of requests {told}", of,
                     of="every trial" if phase == "before" else "some trials",
-                    heading=f"{name.upper()} p{q} {phase}", short=f"{name.upper()} {phase}" if q == 99 else "",
+                    heading=f"{name.upper()} p{q} {phase}", short=f"{name.upper()} {phase}" if q == 50 else "",
                     workloads=ONLY,
                 )  # fmt: skip
 
@@ -150,7 +155,8 @@ METRICS = (
     ),
     Metric(
         "requests_hurt", "requests", "lower", "requests since the failure that waited longer for their first token, or "
-        "for each one, than any before it", _hurt, of="trials that went on", heading="hurt", workloads=ONLY,
+        "for each one, than any of the run without failures", lambda view: None, of="some trials",
+        among=partial(_beside_healthy, _hurt), heading="hurt", workloads=ONLY,
     ),
     Metric(
         "requests_again", "requests", "lower", "requests for which some work was repeated", _again,
@@ -173,11 +179,12 @@ METRICS = (
     ),
     *(
         Metric(
-            f"after_{name}_over", "", "lower", f"{meaning}: increase of requests that began after the failure "
-            "against the same ones in the run without failures (median)", lambda view: None, of="some trials",
-            among=partial(_beside_healthy, partial(_over, f"{name}_ms")), heading=f"{name.upper()} over healthy",
-            percent=True, workloads=ONLY,
+            f"{phase}_{name}_over", "", "lower", f"{meaning}: increase of requests {WHEN[phase]} against the same ones "
+            "in the trials without failures around it (median)", lambda view: None, of="some trials",
+            among=partial(_beside_healthy, partial(_over, f"{name}_ms", phase)),
+            heading=f"{name.upper()} {phase} over healthy", percent=True, workloads=ONLY,
         )
         for name, meaning in TIMES.items()
+        for phase in PHASES
     ),
 )  # fmt: skip

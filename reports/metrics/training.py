@@ -40,12 +40,17 @@ def _last_loss(view: View) -> float | None:
     return losses[-1] if losses else None
 
 
+_KEYS = ["run", "setup", "system"]
+
+
 def references(frame: "pd.DataFrame") -> "pd.DataFrame":
     """By training trial: `losses_healthy` and `weights_healthy` of the first healthy trial of its system."""
-    keys = ["run", "setup", "system"]
-    healthy = frame[(frame["scenario"] == "healthy") & (frame["status"] == "ok") & frame["weights"].notna()]
-    first = healthy.groupby(keys)[["losses", "weights"]].first()
-    return frame.join(first.add_suffix("_healthy"), on=keys)
+    first = _healthy(frame).groupby(_KEYS)[["losses", "weights"]].first()
+    return frame.join(first.add_suffix("_healthy"), on=_KEYS)
+
+
+def _healthy(frame: "pd.DataFrame") -> "pd.DataFrame":
+    return frame[(frame["scenario"] == "healthy") & (frame["status"] == "ok") & frame["weights"].notna()]
 
 
 def _differing(row: "pd.Series") -> float:
@@ -55,11 +60,12 @@ def _differing(row: "pd.Series") -> float:
 
 
 def _of_those_told(frame: "pd.DataFrame", of: "Callable[[pd.Series], float]") -> "pd.Series":
-    """Applies `of` to every conclusive training trial that has a run without failures to compare with."""
+    """Applies `of` to every conclusive training trial that has another, without failures, to compare with."""
     import pandas as pd
 
     beside = references(frame)
     told = (beside["workload"] == "training") & (beside["status"] != "inconclusive") & beside["weights_healthy"].notna()
+    told &= ~frame.index.isin(_healthy(frame).groupby(_KEYS).head(1).index)  # it would be compared with itself
     values = [of(row) if known else float("nan") for known, (_, row) in zip(told, beside.iterrows(), strict=True)]
     return pd.Series(values, index=frame.index, dtype=float)
 

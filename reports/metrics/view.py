@@ -163,16 +163,16 @@ class View:
     def disturbed(self) -> str:
         """Why the mean of the healthy iterations is none to compare with: something else slowed them. Empty: it is one.
 
-        The requests of a service differ by nature, and steps may have less to do after a failure.
+        Only a collective has as much to do after a failure as before it.
         """
-        before, workload = self.durations_ns("before"), self.trial.workload
-        if workload == "serving" or not before or not self.since:
+        before = self.durations_ns("before")
+        if not before or not self.since or not self.healthy_mean_ns:
             return ""
         error = stats.standard_error(before) / self.healthy_mean_ns if len(before) > 2 else 0.0
         if error > MOST_ERROR:
             return "the iterations before the fault differ too much among themselves"
         faster = 1 - stats.mean(i.duration_ns for i in self.since) / self.healthy_mean_ns
-        alike = workload == "collective" and self.trial.simulated is None and self.rest.switch is None
+        alike = self.trial.workload == "collective" and self.trial.simulated is None and self.rest.switch is None
         if alike and faster > DOUBTFUL + 2 * error:
             return "the iterations before the fault were slower than those with it"
         return ""

@@ -123,9 +123,9 @@ class Line:
 
     @property
     def place(self) -> Place | None:
-        """Where the measured value, or otherwise the model's, lies relative to the published range; None without a
-        range."""
-        return self.place_of(self.measured.median if self.measured else self.model)
+        """Where the measured value, if it is scale-free, or otherwise the model's lies relative to the published range;
+        None without a range."""
+        return self.place_of(self.measured.median if self.measured and self.fact.free else self.model)
 
     def place_of(self, value: float | None) -> Place | None:
         """Where `value` lies relative to the published range; None if either is missing."""

@@ -48,7 +48,7 @@ def _digits(value: float | None) -> str:
 
 
 def _over_published(line: Line) -> str:
-    measured = line.measured.median if line.measured else None
+    measured = line.measured.median if line.measured and line.fact.free else None
     return line.place_of(measured) or number(line.measured_over_published)
 
 

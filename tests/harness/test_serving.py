@@ -78,6 +78,7 @@ def test_tokens_that_are_not_right_are_a_finding() -> None:
 def test_a_rail_dies_and_the_answers_stay_and_a_spoilt_page_is_found(tmp_path: Path) -> None:
     small = ["workload.requests=4", "workload.warmup=0", "workload.prompt=96", "workload.generated=8"]
     small += ["workload.arrivals_a_second=20", "fault[0].at_iteration=1", "sweep.healthy=off", "bound=[]"]
+    small += ["workload.prefill_at_least=50 ms", "workload.step_at_least=20 ms"]
     plain = load(SERVING, [*small, *(f"fault[{i}].at_iteration=1" for i in range(1, 4))])
     spoilt = load(SERVING, [*small, *(f"fault[{i}].at_iteration=1" for i in range(1, 4)), "workload.corrupt=2"])
     found = {}
@@ -97,6 +98,9 @@ def test_a_rail_dies_and_the_answers_stay_and_a_spoilt_page_is_found(tmp_path: P
         assert found[name].status in ("ok", "inconclusive"), found[name]
         assert found[name].result["wrong_tokens"] == "0"
     assert found["plain"].result == found["again"].result
+    for request in found["plain"].iterations:
+        assert request.measures["sent_from_ms"] >= 50, "a prompt takes the time of an accelerator"
+        assert request.measures["tpot_ms"] >= 19, "and so does a step"
     assert found["spoilt"].status == "wrong" and "wrong elements" in found["spoilt"].reason
     assert int(found["spoilt"].result["wrong_tokens"]) > 0
     assert [i.iteration for i in found["spoilt"].iterations if i.wrong] == [2]

@@ -104,6 +104,12 @@ def test_a_wrong_workload_is_one_line(
     assert line in told and len(told.strip().splitlines()) == 1
 
 
+@pytest.mark.parametrize("lost", [(), ("--lost", "0:0")])
+def test_an_unknown_strategy_is_one_line_also_where_nothing_is_lost(tmp_path: Path, lost: tuple[str, ...]) -> None:
+    status, told = harness("simulate", workload(tmp_path), "--strategy", "best", *lost)
+    assert status == 2 and told.startswith("strategy 'best' is unknown; it is one of hot_repair, balance")
+
+
 def test_hosts_that_do_not_fit_the_ranks_are_one_line(tmp_path: Path) -> None:
     harness("export", "simai", tmp_path / "cluster", "--hosts", 3)
     status, told = harness("simulate", workload(tmp_path), "--topology", tmp_path / "cluster")

@@ -12,6 +12,7 @@ from torch_ranks import NEEDS_TORCH, needs_entry_point
 
 from harness.errors import InvalidExperimentError
 from harness.experiment.file import load
+from harness.sweep.preflight import preflight
 from r2ccl_core.control.rendezvous import free_root
 
 TRAINING = Path(__file__).parents[2] / "experiments" / "training.toml"
@@ -44,6 +45,36 @@ def test_what_is_wrong_with_a_file_is_one_line(tmp_path: Path) -> None:
         source(str(path), 0).batch(0, 0, 1, 16)
     with pytest.raises(InvalidExperimentError, match=r"workload.text: my.txt: give an absolute path"):
         load(TRAINING, ["workload.text=my.txt"])
+
+
+def refused(*changes: str, systems: tuple[str, ...] | None = None) -> list[str]:
+    with pytest.raises(InvalidExperimentError) as caught:
+        preflight(load(TRAINING, list(changes)), "x.toml", systems)
+    return str(caught.value).splitlines()
+
+
+def test_a_text_that_is_not_here_or_too_short_is_told_before_anything_starts(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    told = f"x.toml: workload.text: {path}: "
+    assert refused(f"workload.text={path}")[-1] == told + "there is no such file; name a text on every host"
+    path.write_bytes(b"")
+    line = refused(f"workload.text={path}")[-1]
+    assert line == told + "has 0 bytes, and a sequence needs 65; name a longer text"
+
+
+def test_a_python_that_is_not_here_is_one_line() -> None:
+    python = "/no/such/python"
+    line = f"x.toml: cluster.python: {python}: no such program; name a Python's path"
+    assert refused(f"cluster.python={python}") == [line]
+
+
+def test_systems_that_do_not_run_need_nothing(tmp_path: Path) -> None:
+    bare = tmp_path / "python"  # which has no PyTorch
+    bare.write_text("#!/bin/sh\necho ModuleNotFoundError >&2\nexit 1\n")
+    bare.chmod(0o755)
+    told = refused(f"cluster.python={bare}", systems=("gloo",))
+    assert [line.partition(" has no PyTorch")[0] for line in told] == [f"x.toml: workload.backend: train_gloo: {bare}"]
+    assert len(refused(f"cluster.python={bare}")) == 2
 
 
 def trained(rank: int, root: str, text: Path) -> "subprocess.Popen[str]":

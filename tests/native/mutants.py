@@ -3,7 +3,8 @@
 python tests/native/mutants.py [--only NAME] [--seconds 60] [--jobs N] [--write] [--table FILE]
 
 Each mutant is one change of one file. What includes that file is compiled again and linked with the rest, then the
-explorer looks at fresh seeds on one core until a rule is broken. Needs cmake (with make or ninja) and g++, and no
+explorer looks at fresh seeds on one core until a rule is broken. A mutant whose gap lasts for microseconds, so that no
+seed meets it, names the unit test that is run instead. Needs cmake (with make or ninja), g++ and GoogleTest, and no
 network; as many mutants at a time as there are jobs, all processors by default: about six minutes on 16 cores. With
 ``--write`` the rows go to r2ccl_core/native/wire/simulated/MUTANTS.md, with ``--table`` to another file, each as soon
 as it is known; rows of mutants that were not tried stay as they are. Exit status 1: a mutant survived, or one does not
@@ -44,13 +45,17 @@ IDENTITY = """\
 
 @dataclass(frozen=True)
 class Mutant:
-    """``old`` stands once in ``file`` and becomes ``new``; ``what`` says which promise that breaks."""
+    """``old`` stands once in ``file`` and becomes ``new``; ``what`` says which promise that breaks.
+
+    ``test``: the unit test that is to find it; else seeds are.
+    """
 
     name: str
     what: str
     file: str
     old: str
     new: str
+    test: str = ""
 
 
 MUTANTS = [
@@ -521,13 +526,33 @@ MUTANTS = [
         "std::min(known * kGrowth, best)",
         "std::min(known, best)",
     ),
+    Mutant(
+        "fence_comes_with_the_next_event",
+        "a place that the peer may still write to is taken back, and fenced only with the next event",
+        "wire/verbs/verbs_write.cc",
+        "  (void)pipe_->queue().Fence();\n  Break(reason);\n",
+        "  Break(reason);\n",
+        test="VerbsWrite.ALateWriteDoesNotLandOnceItsPlaceWasTakenBack",
+    ),
+    Mutant(
+        "send_ends_without_a_fence",
+        "a send ends during its writes, whose queue pair is fenced only with the next event",
+        "wire/verbs/verbs_stream.cc",
+        'return FenceNow("RDMA: another path brought a chunk whose writes were under way");',
+        'return Break("RDMA: another path brought a chunk whose writes were under way");',
+        test="VerbsWrite.ASendsMemoryIsNotReadOnceItWasTakenBack",
+    ),
 ]
 
 
 @dataclass(frozen=True)
 class Unit:
-    """A file to compile: ``command`` without what it makes, and where ``made`` lies in the unchanged build."""
+    """A file to compile: ``command`` without what it makes, and where ``made`` lies in the unchanged build.
 
+    ``target``: core, simulated, explore or tests.
+    """
+
+    target: str
     source: Path
     command: list[str]
     made: Path
@@ -557,7 +582,7 @@ def run(command: list[str]) -> str:
 
 
 def units(folder: Path) -> list[Unit]:
-    """What r2ccl-explore is made of, as the project's own build compiles it."""
+    """What r2ccl-explore and the unit tests that mutants name are made of, as the project's own build compiles it."""
     missing = [tool for tool in ("cmake", "g++") if shutil.which(tool) is None]
     if missing or not (shutil.which("make") or shutil.which("ninja")):
         sys.exit(f"{', '.join(missing) or 'make or ninja'}: not found; install it, or add its folder to PATH")
@@ -565,43 +590,52 @@ def units(folder: Path) -> list[Unit]:
     words = [
         "-DR2CCL_PYTHON=OFF",
         "-DR2CCL_CUDA=OFF",
+        "-DR2CCL_TESTS=ON",
         "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON",
         "-DCMAKE_BUILD_TYPE=Release",
     ]
     failed = run(["cmake", *generator, "-S", str(NATIVE), "-B", str(folder / "cmake"), *words])
     if failed:
         sys.exit(f"cmake could not configure {NATIVE}:\n{failed}")
+    tests = ["^TEST\\({}, {}\\)".format(*mutant.test.split(".")) for mutant in MUTANTS if mutant.test]
     found = []
     for entry in json.loads((folder / "cmake" / "compile_commands.json").read_text()):
         source = Path(entry["file"])
-        if not re.search(r"CMakeFiles/r2ccl_(core|simulated|explore)\.dir/", entry["command"]):
+        target = re.search(r"CMakeFiles/r2ccl_(core|simulated|explore|tests)\.dir/", entry["command"])
+        if target is None:
+            continue
+        text = source.read_text()
+        if target.group(1) == "tests" and not any(re.search(test, text, re.MULTILINE) for test in tests):
             continue
         command = shlex.split(entry["command"])
         at = command.index("-o")
         del command[at : at + 2]
-        found.append(Unit(source, command, folder / (str(source.relative_to(NATIVE)).replace("/", "_") + ".o")))
+        made = folder / (str(source.relative_to(NATIVE)).replace("/", "_") + ".o")
+        found.append(Unit(target.group(1), source, command, made))
     return found
 
 
-def link(objects: list[Path], program: Path) -> str:
+def parts(base: list[Unit], test: str) -> list[Unit]:
+    """Those of the program that looks: the unit tests where one is named, else r2ccl-explore."""
+    return [unit for unit in base if unit.target == "core" or (unit.target == "tests") == bool(test)]
+
+
+def link(objects: list[Path], program: Path, test: str = "") -> str:
     """The linker's last words where it failed, else nothing."""
-    return run(["g++", *map(str, objects), "-o", str(program), "-pthread"])
+    libraries = ["-lgtest", "-lgtest_main"] if test else []
+    return run(["g++", *map(str, objects), "-o", str(program), "-pthread", *libraries])
 
 
 @contextmanager
-def as_it_is(jobs: int) -> Iterator[tuple[ThreadPoolExecutor, Path, list[Unit], Path]]:
-    """The code as it is, compiled in a temporary folder: threads for more, the folder, its units and r2ccl-explore."""
+def as_it_is(jobs: int) -> Iterator[tuple[ThreadPoolExecutor, Path, list[Unit]]]:
+    """The code as it is, compiled in a temporary folder: threads for more, the folder and its units."""
     with tempfile.TemporaryDirectory(prefix="r2ccl-changed-") as temporary, ThreadPoolExecutor(jobs) as pool:
         folder = Path(temporary)
         base = units(folder)
         for failed in pool.map(lambda unit: unit.compile(unit.made), base):
             if failed:
                 sys.exit(f"the code as it is does not compile:\n{failed}")
-        whole = folder / "r2ccl-explore"
-        failed = link([unit.made for unit in base], whole)
-        if failed:
-            sys.exit(f"the code as it is does not link:\n{failed}")
-        yield pool, folder, base, whole
+        yield pool, folder, base
 
 
 @dataclass(frozen=True)
@@ -634,8 +668,13 @@ class Finding:
         return "| " + " | ".join(cells) + " |"
 
 
-def explore(program: Path, seconds: float) -> tuple[str, int, float]:
+def look(program: Path, test: str, seconds: float) -> tuple[str, int, float]:
     """What broke (nothing: it survived), after how many runs and seconds."""
+    return run_test(program, test, seconds) if test else explore(program, seconds)
+
+
+def explore(program: Path, seconds: float) -> tuple[str, int, float]:
+    """The same by seeds."""
     begin = time.monotonic()
     command = [str(program), "--seconds", str(seconds), "--jobs", "1", "--no-shrink"]
     try:
@@ -650,7 +689,17 @@ def explore(program: Path, seconds: float) -> tuple[str, int, float]:
     broken = re.search(r"^BROKEN: (.*)$", done.stdout, re.MULTILINE)
     what = broken.group(1) if broken else f"it crashed (status {done.returncode})"
     what = re.sub(r": flow .*", "", what)
-    return re.sub(r"\d+", "N", what), count, elapsed
+    return re.sub(r"\d+", "N", what).rstrip(), count, elapsed
+
+
+def run_test(program: Path, test: str, seconds: float) -> tuple[str, int, float]:
+    """The same by a unit test."""
+    begin = time.monotonic()
+    try:
+        done = subprocess.run([program, f"--gtest_filter={test}"], capture_output=True, check=False, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        return f"the test {test} never ended", 1, time.monotonic() - begin
+    return "" if done.returncode == 0 else f"the test {test} failed", 1, time.monotonic() - begin
 
 
 def try_out(mutant: Mutant, base: list[Unit], folder: Path, seconds: float) -> Finding:
@@ -664,7 +713,7 @@ def try_out(mutant: Mutant, base: list[Unit], folder: Path, seconds: float) -> F
     changed.parent.mkdir(parents=True)
     changed.write_text(text.replace(mutant.old, mutant.new))
     objects = []
-    for unit in base:
+    for unit in parts(base, mutant.test):
         if not unit.includes(original):
             objects.append(unit.made)
             continue
@@ -672,10 +721,11 @@ def try_out(mutant: Mutant, base: list[Unit], folder: Path, seconds: float) -> F
         failed = unit.compile(objects[-1], own / "tree")
         if failed:
             return Finding(mutant, failed=f"does not compile\n{failed}")
-    failed = link(objects, own / "r2ccl-explore")
+    program = own / "changed"
+    failed = link(objects, program, mutant.test)
     if failed:
         return Finding(mutant, failed=f"does not link\n{failed}")
-    what, runs, elapsed = explore(own / "r2ccl-explore", seconds)
+    what, runs, elapsed = look(program, mutant.test, seconds)
     shutil.rmtree(own)
     return Finding(mutant, what, runs, elapsed)
 
@@ -691,7 +741,7 @@ def table(rows: dict[str, str]) -> str:
     return (
         "# Mistakes planted in the transport, and what found them\n\n"
         "Made by `python tests/native/mutants.py --write`: one change at a time in the code that ships, then fresh "
-        "seeds of\n`r2ccl-explore` on one core until a rule was broken.\n\n"
+        "seeds of\n`r2ccl-explore` on one core until a rule was broken, or the unit test that is named.\n\n"
         "| mutant | what it does wrong | file | what was found | runs until then | seconds |\n"
         "|---|---|---|---|---|---|\n" + "".join(rows[one.name] + "\n" for one in MUTANTS if one.name in rows)
     )
@@ -725,10 +775,12 @@ def main() -> int:
     if unknown:
         parser.error(f"no such mutant: {', '.join(sorted(unknown))}")
     mutants = [mutant for mutant in MUTANTS if not options.only or mutant.name in options.only]
-    with as_it_is(options.jobs) as (pool, folder, base, whole):
-        broken = explore(whole, 5)[0]
-        if broken:
-            sys.exit(f"the code as it is breaks a rule: {broken}")
+    with as_it_is(options.jobs) as (pool, folder, base):
+        for test in sorted({mutant.test for mutant in mutants}):
+            program = folder / ("tests" if test else "r2ccl-explore")
+            broken = link([unit.made for unit in parts(base, test)], program, test) or look(program, test, 5)[0]
+            if broken:
+                sys.exit(f"the code as it is breaks a rule: {broken}")
         files = ([TABLE] if options.write else []) + ([options.table] if options.table else [])
         findings = try_all(mutants, files, pool, lambda mutant: try_out(mutant, base, folder, options.seconds))
     return 1 if any(finding.failed or not finding.what for finding in findings) else 0

@@ -34,7 +34,7 @@ def test_fresh_seeds_break_no_rule() -> None:
     first = int(time.time()) * 1_000_000
     runs = 0
     while runs <= 20 * seconds:  # once, unless the processors are busy; on one of them, as other tests run beside it
-        done = explore("--seconds", str(seconds), "--first", str(first + runs))
+        done = explore("--seconds", str(seconds), "--first", str(first + runs), "--jobs", "1")
         print(done.stdout)
         assert done.returncode == 0, done.stdout + done.stderr
         more = re.match(r"(\d+) runs", done.stdout)
@@ -46,7 +46,7 @@ def test_fresh_seeds_break_no_rule() -> None:
 @pytest.mark.timeout(900)
 def test_every_trouble_at_every_moment() -> None:
     """Of two hosts with two NICs, in every mode: what random seeds need not meet."""
-    done = explore("--every", "1", "--jobs", str(os.cpu_count() or 1))
+    done = explore("--every", "1")
     print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
     cases = re.search(r"^(\d+) of (\d+) cases$", done.stdout, re.MULTILINE)
@@ -97,7 +97,7 @@ def test_a_sick_nic_costs_no_more_than_a_dead_one() -> None:
 @pytest.mark.slow
 def test_a_repaired_nic_is_soon_used_as_before() -> None:
     """In virtual time, by a few seeds, on shaped NICs, which let a chunk go at once after a pause."""
-    done = explore("--repaired", "4", "--jobs", "2")
+    done = explore("--repaired", "4")
     line = r"^(\w+) +[\d.]+ calls/s, +([\d.]+) of healthy, at least +([\d.]+)$"
     back = {name: (float(share), float(least)) for name, share, least in re.findall(line, done.stdout, re.MULTILINE)}
     assert len(back) == len(done.stdout.splitlines()) == 7

@@ -1,5 +1,6 @@
 """Calls begun and waited for, single messages, gather, scatter and split, on real sockets."""
 
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -7,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from r2ccl_core.control.bootstrap import Bootstrap
 from r2ccl_core.control.rendezvous import free_root
-from r2ccl_core.errors import PeerLostError, R2cclError, UsageError
+from r2ccl_core.errors import MismatchedCallError, PeerLostError, R2cclError, UsageError
 from r2ccl_core.runtime.communicator import Communicator
 
 
@@ -61,6 +63,25 @@ def test_a_call_beside_one_that_was_begun_is_refused(group: Group) -> None:
         return told
 
     assert "begun by start may still run" in group.run(work)[1]
+
+
+def test_the_first_message_waits_for_its_receiver_as_long_as_it_takes(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = Bootstrap.hear
+    sooner = 600  # a limit of a minute would be one of a tenth of a second
+    monkeypatch.setattr(Bootstrap, "hear", lambda self, rank, name, limit_s: heard(self, rank, name, limit_s / sooner))
+
+    def work(comm: Communicator) -> float:
+        array = np.full(10, comm.rank)
+        if comm.rank == 0:
+            comm.send(array, 1, tag=77)
+        if comm.rank == 1:
+            time.sleep(0.5)
+            comm.recv(array, 0, tag=77)
+        return float(array[0])
+
+    assert group.run(work) == [0.0, 0.0, 2.0]
 
 
 def test_messages_keep_their_order_by_tag_and_no_tag_waits_for_another(group: Group) -> None:
@@ -152,3 +173,29 @@ def test_who_waits_for_a_message_hears_of_an_abort() -> None:
 
     assert own.run(work) == ["rank 1: enough"] * 2
     own.close()
+
+
+def test_a_scatter_that_the_root_was_refused_and_left_is_no_wait_for_ever() -> None:
+    """What the root calls next does not fit what the others wait for, and all ranks are told so."""
+    own = Group(3)
+
+    def work(comm: Communicator) -> str:
+        if comm.rank == 0:
+            with pytest.raises(UsageError, match="the root must give what it scatters"):
+                comm.scatter(None, np.empty(2))
+        with pytest.raises(MismatchedCallError) as caught:
+            comm.all_reduce(np.ones(2)) if comm.rank == 0 else comm.scatter(None, np.empty(2))
+        return str(caught.value)
+
+    told = own.run(work)
+    assert len(set(told)) == 1 and "the ranks lost step" in told[0], told
+    own.close()
+
+
+def test_a_second_close_waits_for_nobody() -> None:
+    own = Group(3)
+    own.close()
+    begin_s = time.monotonic()
+    for comm in own.comms:
+        comm.close()
+    assert time.monotonic() - begin_s < 2

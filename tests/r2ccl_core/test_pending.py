@@ -68,3 +68,28 @@ def test_a_call_that_fails_leaves_the_line_free() -> None:
     assert line.pending == 0
     assert line.begin(lambda: 7).wait(60) == 7
     line.close(60)
+
+
+def test_an_idle_thread_ends_and_the_next_call_starts_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("r2ccl_core.runtime.pending._IDLE_S", 0.05)
+    line, inside, go = Line("line"), threading.Event(), threading.Event()
+    first = line.begin(threading.current_thread).wait(60)
+    first.join(60)
+    assert not first.is_alive()
+    second = line.begin(threading.current_thread).wait(60)
+    assert second is not first
+
+    def call() -> None:  # on the program's own thread, for longer than the other waits
+        inside.set()
+        go.wait(60)
+
+    other = threading.Thread(target=lambda: line.run(call))
+    other.start()
+    assert inside.wait(60)
+    begun = line.begin(lambda: "begun")
+    with pytest.raises(TransportError, match="not ended"):
+        begun.wait(0.2)
+    go.set()
+    assert begun.wait(60) == "begun"
+    other.join(60)
+    line.close(60)

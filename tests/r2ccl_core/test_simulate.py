@@ -109,12 +109,12 @@ def test_a_host_without_bandwidth_is_one_line() -> None:
         seconds(ring.all_reduce(3), [0.0, 1.0, 1.0])
 
 
-def test_links_and_steps_are_reported() -> None:
-    timing = simulate(ring.all_reduce(4), Topology.of_shares([1.0] * 4), 4000, steps=True)
+def test_links_are_reported() -> None:
+    timing = simulate(ring.all_reduce(4), Topology.of_shares([1.0] * 4), 4000)
     assert [timing.received_bytes(rank) for rank in range(4)] == [6000] * 4
-    assert timing.step_end_s is not None
-    ends = [ends[-1] for program in timing.step_end_s for ends in program]
-    assert max(ends) == pytest.approx(timing.seconds)
+    assert [timing.sent_bytes(rank) for rank in range(4)] == [6000] * 4
+    assert [(link.source, link.destination) for link in timing.links] == [(0, 1), (1, 2), (2, 3), (3, 0)]
+    assert max(link.busy_s for link in timing.links) == pytest.approx(timing.seconds)
 
 
 def test_isolated_rails_limit_neighbours() -> None:

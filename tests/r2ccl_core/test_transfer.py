@@ -164,9 +164,13 @@ def test_what_is_not_registered_is_refused_and_stays_as_it_is() -> None:
                 begin([(own[0:8], region[0:8]), (Span(own.remote.key, 4999, 2), region[0:2])])
             with pytest.raises(UsageError, match="pair 0: 8 bytes here, 9 at the peer"):
                 begin([(own[0:8], region[0:9])])
-        for start, stop in ((0, 1001), (1001, None), (-1001, None), (0, -1001)):
-            with pytest.raises(UsageError, match=f"bytes {start}:{stop}"):
+        for asked, start, stop in (
+            ("0:1001", 0, 1001), ("1001:", 1001, None), ("-1001:", -1001, None), ("0:-1001", 0, -1001)
+        ):  # fmt: skip
+            with pytest.raises(UsageError, match=f"bytes {asked} are not within the registered 1000$"):
                 region[start:stop]
+        with pytest.raises(UsageError, match="a step of 2: a span is of adjacent bytes"):
+            region[0:8:2]
         assert region[1000:].nbytes == 0
         assert not sink.any()
         assert peer.write([(own[0:1000], region[:])]).wait(10) == "done"  # the connection is well

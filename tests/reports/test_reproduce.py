@@ -8,12 +8,16 @@ import pandas as pd
 import pytest
 from synthetic_run import make_run
 
+from faults.token_bucket import TokenBucket
+from harness.experiment.examples import named as named_experiment
+from harness.experiment.file import load
+from harness.workloads.serving import ServingWorkload
 from reports import stats
 from reports.errors import ReportError
 from reports.figures import bound_gap, choice_map, overhead, side_by_side
 from reports.load import load_folder
 from reports.measures import trial_frame
-from reports.reproduce import cloudlab, jobs, result, theory
+from reports.reproduce import cloudlab, jobs, result, serving, theory
 from reports.reproduce import overhead as model
 from reports.reproduce.catalog import ENTRIES, find
 from reports.reproduce.entry import Entry, Line, Scale, lines, scaled_down
@@ -101,6 +105,16 @@ def test_a_run_answers_for_its_lines_at_its_own_scale(frame: pd.DataFrame) -> No
     served = scaled_down(find("infer"), HERE._replace(size_bytes=0))
     assert "hosts: 3 here, 2 published" in served
     assert not any("vector" in text for text in served), "serving has none"
+
+
+def test_the_model_of_our_replica_is_of_the_trials_that_measure_it() -> None:
+    workload = load(named_experiment("serving_overhead"), []).workload
+    assert isinstance(workload, ServingWorkload)
+    assert (workload.prompt, workload.generated) == serving.OWN_REQUEST
+    assert workload.arrivals_a_second == serving.OWN_ARRIVALS
+    pace_s = (serving.OWN_PREFILL_MS / 1e3, serving.OWN_STEP_MS / 1e3)
+    assert (workload.prefill_at_least_s, workload.step_at_least_s) == pace_s
+    assert TokenBucket.for_rate(10e6).burst_bytes == serving.OWN_BURST
 
 
 def test_bytes_are_those_that_the_counters_saw(frame: pd.DataFrame) -> None:

@@ -18,7 +18,8 @@ PHASES = ["warmup", "before", "before", "hit", "after", "repaired"]
 TTFT = [900.0, 200.0, 220.0, 300.0, 210.0, 205.0]
 
 
-def trial(scenario: str, answers: list[float], **more: Any) -> Trial:
+def trial(scenario: str, answers: list[float], factor: float = 1.0, **more: Any) -> Trial:
+    """`factor`: how much later than in `TTFT` first tokens are."""
     healthy = scenario.startswith("healthy")
     requests = [
         {
@@ -27,8 +28,8 @@ def trial(scenario: str, answers: list[float], **more: Any) -> Trial:
             "t_ns": 1_000_000_000 + 500_000_000 * i,
             "duration_ns": 400_000_000,
             "measures": {
-                "ttft_ms": ttft, "tpot_ms": 5.0, "tokens": 40.0, "answer": answer, "again": float(phase == "hit"),
-                "sent_from_ms": 50.0, "sent_until_ms": 150.0,
+                "ttft_ms": factor * ttft, "tpot_ms": 5.0, "tokens": 40.0, "answer": answer,
+                "again": float(phase == "hit"), "sent_from_ms": 50.0, "sent_until_ms": 150.0,
             },
         }
         for i, (phase, ttft, answer) in enumerate(zip(PHASES, TTFT, [0.0, *answers], strict=False))
@@ -52,12 +53,43 @@ def test_latencies_by_phase_and_who_was_hurt(tmp_path: Path) -> None:
     row = trial_frame(load_folders([folder])).set_index("scenario").loc["transfer"]
     assert row["before_ttft_p50_ms"] == pytest.approx(210) and row["during_ttft_p99_ms"] == pytest.approx(300)
     assert row["after_ttft_p50_ms"] == pytest.approx(207.5) and row["after_tpot_p99_ms"] == pytest.approx(5)
-    assert row[["requests_hurt", "requests_again", "in_transfer", "in_decode"]].tolist() == [1, 1, 1, 0]
+    assert row[["requests_hurt", "requests_again", "in_transfer", "in_decode"]].tolist() == [0, 1, 1, 0]
     assert row["served_tokens_s"] == pytest.approx(5 * 40 / 2.4)
     assert row["answers_differ"] == 0
     # Requests 3 and 4 began after it.
     assert row["after_ttft_over"] == pytest.approx(0.0) and row["after_tpot_over"] == pytest.approx(0.0)
     assert "requests</summary>" in write_report(folder).read_text()
+
+
+def test_each_request_is_compared_with_itself_in_the_healthy_trials_around_it(tmp_path: Path) -> None:
+    trials = [
+        *(trial("healthy_before", ANSWERS, factor, repeat=r, trial_id=f"b{r}") for r, factor in enumerate((0.9, 2.0))),
+        *(trial("healthy_after", ANSWERS, factor, repeat=r, trial_id=f"a{r}") for r, factor in enumerate((1.1, 2.0))),
+        *(trial("transfer", ANSWERS, 1.2, repeat=r, trial_id=f"t{r}") for r in range(2)),
+    ]
+    frame = trial_frame(load_folders([stored_run(tmp_path, "serving", *trials)]))
+    struck = frame[frame["scenario"] == "transfer"].set_index("repeat")
+    # Its own repeat's only: 1.2 over the mean of 0.9 and 1.1, and over 2.0, whatever other requests take.
+    for phase in ("before", "during", "after"):
+        assert struck[f"{phase}_ttft_over"].tolist() == pytest.approx([0.2, -0.4])
+        assert struck[f"{phase}_tpot_over"].tolist() == pytest.approx([0.0, 0.0])
+    assert struck["requests_hurt"].tolist() == [1, 0]  # 360 ms, where none of 330 ms is among the healthy
+    assert frame[frame["scenario"] == "healthy"]["requests_hurt"].isna().all()
+
+
+def test_repeats_without_healthy_trials_of_their_own_take_all(tmp_path: Path) -> None:
+    trials = [
+        trial("healthy_before", ANSWERS, 0.9), trial("healthy_after", ANSWERS, 1.1),
+        trial("transfer", ANSWERS, 1.2, repeat=3, trial_id="t3"),
+    ]  # fmt: skip
+    frame = trial_frame(load_folders([stored_run(tmp_path, "serving", *trials)])).set_index("scenario")
+    assert frame.loc["transfer", "after_ttft_over"] == pytest.approx(0.2)
+
+
+def test_requests_queue_so_those_after_a_fault_are_not_held_against_those_before(tmp_path: Path) -> None:
+    frame = trial_frame(load_folders([stored_run(tmp_path, "serving", trial("transfer", ANSWERS))]))
+    for name in ("slowdown", "lost_ms", "lost_share", "hit_cost_ms", "stall_ms"):
+        assert math.isnan(frame.loc[0, name]) and METRICS[name].is_of("training"), name
 
 
 def test_another_and_a_missing_answer_are_counted(tmp_path: Path) -> None:
@@ -70,4 +102,6 @@ def test_another_and_a_missing_answer_are_counted(tmp_path: Path) -> None:
 def test_without_a_run_without_failures_nothing_is_claimed(tmp_path: Path) -> None:
     frame = trial_frame(load_folders([stored_run(tmp_path, "serving", trial("transfer", ANSWERS))]))
     assert math.isnan(frame.loc[0, "answers_differ"])
+    alone = trial_frame(load_folders([stored_run(tmp_path, "alone", trial("healthy_before", ANSWERS))]))
+    assert math.isnan(alone.loc[0, "answers_differ"]), "it is not compared with itself"
     assert METRICS["answers_differ"].is_of("serving") and not METRICS["answers_differ"].is_of("training")

@@ -117,6 +117,14 @@ def test_other_weights_and_lost_steps_are_seen_and_bounds_catch_them(tmp_path: P
     assert [b.met for b in held(trial_frame(load_folders([folder])), {"bound": [bound]})] == [False]
 
 
+def test_a_run_without_failures_is_not_held_against_itself(tmp_path: Path) -> None:
+    folder = stored_run(tmp_path, "training", trial("healthy_before", LOSSES))
+    frame, _ = told(folder)
+    assert frame.loc["healthy", ["steps_differ", "weights_differ", "steps_lost"]].isna().all()
+    bound = {"metric": "weights_differ", "system": "balance", "max": 0}
+    assert [b.met for b in held(trial_frame(load_folders([folder])), {"bound": [bound]})] == [None]
+
+
 def test_without_a_run_without_failures_nothing_is_claimed(tmp_path: Path) -> None:
     _, text = told(stored_run(tmp_path, "training", trial("dies", LOSSES)))
     assert "no run without failures to hold losses and weights against" in text

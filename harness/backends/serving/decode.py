@@ -19,7 +19,7 @@ import numpy as np
 from harness.backends.serving.cache import Pages
 from harness.backends.serving.control import Line, Message, join
 from harness.backends.serving.model import Model, attention
-from harness.backends.serving.seat import MOST_TOGETHER, Doors, Seat
+from harness.backends.serving.seat import MOST_TOGETHER, Doors, Seat, wait_until
 from harness.backends.serving.statistics import joined
 from r2ccl_core.control.rendezvous import address_towards, free_root
 from r2ccl_core.errors import TransportError
@@ -200,8 +200,10 @@ class Decoder:
                     self._tell([_STOP])
                     return
                 ready = self._ready()
+            began_s = time.monotonic()
             self._tell([len(ready), *ready])
             found = self._step(ready)
+            wait_until(began_s, self.seat.step_at_least_s)
             self.line.send("tokens", tokens=found)
 
     def _follow(self) -> None:

@@ -25,7 +25,7 @@ import numpy as np
 from harness.backends.serving.cache import FreePages, Pages, pages_for
 from harness.backends.serving.control import Line, Message, gather
 from harness.backends.serving.model import VOCABULARY, Model, answer
-from harness.backends.serving.seat import Seat, rails_to
+from harness.backends.serving.seat import Seat, rails_to, wait_until
 from harness.backends.serving.statistics import joined
 from r2ccl_core.errors import TransportError
 from r2ccl_core.transfer import Peer, Region, RemoteMemory, Span, Transfer, TransferEngine
@@ -197,7 +197,10 @@ class Front:
         while True:
             what, request, turn = self.work.get()
             if what == "prefill":
-                self.inbox.put(("made", (request, turn, self.model.prefill(request.known[:-1]))))
+                began_s = time.monotonic()
+                made = self.model.prefill(request.known[:-1])
+                wait_until(began_s, self.seat.prefill_at_least_s)
+                self.inbox.put(("made", (request, turn, made)))
                 continue
             for token in answer(self.model, request.known, request.wanted - len(request.tokens)):
                 self._token(request, token)

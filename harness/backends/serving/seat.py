@@ -4,6 +4,7 @@ import argparse
 import os
 import socket
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +36,8 @@ class Seat:
     timeout_s: float
     check: bool
     corrupt: int | None
+    prefill_at_least_s: float
+    step_at_least_s: float
     rank: int = field(default_factory=lambda: int(os.environ["R2CC_RANK"]))
     ranks: int = field(default_factory=lambda: int(os.environ["R2CC_SIZE"]))
     root: tuple[str, int] = field(default_factory=lambda: parse_root(os.environ["R2CC_ROOT"]))
@@ -83,10 +86,18 @@ def read_seat() -> Seat:
     parser.add_argument("--timeout-s", type=float, default=60.0)
     parser.add_argument("--check", type=int, default=1)
     parser.add_argument("--corrupt", type=int, default=None)
+    parser.add_argument("--at-least-s", type=float, nargs=2, default=(0.0, 0.0))
     args = parser.parse_args()
     shape = Shape(args.layers, args.width, args.heads, args.context)
     arrivals = read_arrivals(args.arrivals)
-    return Seat(shape, args.seed, arrivals, args.warmup, args.timeout_s, bool(args.check), args.corrupt)
+    return Seat(
+        shape, args.seed, arrivals, args.warmup, args.timeout_s, bool(args.check), args.corrupt, *args.at_least_s
+    )
+
+
+def wait_until(since_s: float, at_least_s: float) -> None:
+    """Sleeps until `at_least_s` are over since `since_s` of the monotonic clock."""
+    time.sleep(max(0.0, since_s + at_least_s - time.monotonic()))
 
 
 class Doors:

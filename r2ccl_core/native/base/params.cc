@@ -97,6 +97,7 @@ Params Fitting(Params params, unsigned processors) {
   if (params.io_threads == 0) params.io_threads = std::clamp<int64_t>(processors / 2, 1, 16);
   if (params.inline_bytes == 0) params.inline_bytes = processors < 8 ? 262144 : 12288;
   if (params.stripes == 0) params.stripes = processors < 8 ? 1 : 2;
+  if (params.transfer_spin_us == 0) params.transfer_spin_us = processors < 4 ? 1 : 200;
   return params;
 }
 

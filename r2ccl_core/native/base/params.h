@@ -31,6 +31,9 @@ namespace r2ccl {
     "most bytes in flight that the program's own thread moves for a connection; an I/O thread moves more; 0: 12 "      \
     "KiB, or 256 KiB for transfers and with fewer than eight processors, where programs that poll keep I/O "           \
     "threads waiting")                                                                                                 \
+  X(transfer_spin_us, "R2CC_TRANSFER_SPIN_US", 0, 0, 1000000,                                                          \
+    "how long the I/O thread of a peer that asks for one small transfer after another looks for the next before it "   \
+    "sleeps; 0: 200, or 1 with fewer than four processors, where it would take the program's")                         \
   X(stall_ms, "R2CC_FAILOVER_TIMEOUT_MS", 0, 0, 600000,                                                                \
     "silence after which a NIC with data in flight is given up; 0 adapts to the round trip (mode 0: 2 s or more)")     \
   X(stall_min_ms, "R2CC_STALL_MIN_MS", 80, 5, 600000, "lower limit of the adaptive stall timer")                       \

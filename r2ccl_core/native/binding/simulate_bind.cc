@@ -20,7 +20,6 @@ namespace {
 template <typename T>
 using Input = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Matrix = nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-using StepEnds = nb::ndarray<double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Table = nb::ndarray<nb::numpy, double, nb::ndim<2>>;
 
 void Require(bool condition, const char* what) {
@@ -49,7 +48,7 @@ std::tuple<double, int32_t, std::string, Table> Simulate(int nhosts, Input<int32
                                                          Input<int64_t> chunk_offset, Input<double> epoch_start_s,
                                                          Matrix capacities, bool paired, double latency_s,
                                                          double inner_latency_s, int slots, double tolerance,
-                                                         StepEnds step_end_s, Input<int64_t> loops, int32_t rounds,
+                                                         Input<int64_t> loops, int32_t rounds,
                                                          std::function<bool(double)> enough) {
   Problem problem;
   problem.nranks = static_cast<int32_t>(host_of_rank.shape(0));
@@ -73,11 +72,9 @@ std::tuple<double, int32_t, std::string, Table> Simulate(int nhosts, Input<int32
   Require(capacities.shape(1) == static_cast<size_t>(problem.nports()), "one capacity per port");
   Require(slots >= 1, "at least one slot");
   Require(tolerance >= 0.0 && tolerance < 1.0, "a tolerance of 0 to 1");
-  const bool wanted = step_end_s.shape(0) == static_cast<size_t>(problem.nsteps());
   const auto lanes = static_cast<size_t>(problem.nranks) * nlanes;
   const bool repeats = loops.shape(0) > 0;
-  Require(!repeats || (loops.shape(0) == 2 * lanes && !wanted),
-          "loops: a begin and an end for each lane, no step ends");
+  Require(!repeats || loops.shape(0) == 2 * lanes, "loops: a begin and an end for each lane");
   Require(rounds >= 1, "at least one round");
   for (size_t lane = 0; repeats && lane < lanes; ++lane) {
     const int64_t begin = loops.data()[lane], end = loops.data()[lanes + lane];
@@ -97,7 +94,7 @@ std::tuple<double, int32_t, std::string, Table> Simulate(int nhosts, Input<int32
   Outcome outcome;
   {
     nb::gil_scoped_release unlocked;
-    outcome = Run(problem, wanted ? step_end_s.data() : nullptr);
+    outcome = Run(problem);
   }
   return {outcome.seconds, outcome.rounds, outcome.stalled, ConnectionTable(outcome)};
 }
@@ -109,5 +106,5 @@ void bind_simulate(nb::module_& module) {
   using namespace nb::literals;
   module.def("simulate", &r2ccl::simulate::Simulate, "nhosts"_a, "host_of_rank"_a, "nlanes"_a, "steps"_a,
              "lane_begin"_a, "chunk_offset"_a, "epoch_start_s"_a, "capacities"_a, "paired"_a, "latency_s"_a,
-             "inner_latency_s"_a, "slots"_a, "tolerance"_a, "step_end_s"_a, "loops"_a, "rounds"_a, "enough"_a.none());
+             "inner_latency_s"_a, "slots"_a, "tolerance"_a, "loops"_a, "rounds"_a, "enough"_a.none());
 }

@@ -141,6 +141,8 @@ void Comm::MarkUp(Path& path, bool hold) {
   path.acked_bytes = 0;
   path.delivered = 0;
   path.proven_ns = path.progress_ns;
+  path.mark = {};
+  path.queued_until_ns = 0;
   path.heard_ns = path.progress_ns;
   path.backoff_ns = 0;
   path.outlook = Outlook::kOpen;

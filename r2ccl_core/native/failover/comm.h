@@ -201,9 +201,14 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
       bool missed = false;
       uint32_t trial_bytes = 0;  // of the chunk, if it is a trial; 0: test packets
     } test;
-    int64_t asked_ns = 0;  // last PING into that silence
-    bool heard = false;    // something was read since the last tick
-    int64_t heard_ns = 0;  // last sign of life, or last PING
+    struct {
+      uint64_t end = 0;  // of the stream's bytes at sent_ns; 0: there is none
+      int64_t sent_ns = 0;
+    } mark;
+    int64_t queued_until_ns = 0;  // see SilentSinceNs
+    int64_t asked_ns = 0;         // last PING into that silence
+    bool heard = false;           // something was read since the last tick
+    int64_t heard_ns = 0;         // last sign of life, or last PING
 
     // Opening.
     int64_t deadline_ns = 0;  // of connecting and greeting
@@ -257,6 +262,9 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
   // process did not run.
   int64_t HeldNs(const Path& path) const REQUIRES(mutex_) { return path.no_room_ns + absent_ns_; }
   void NoteHeld(Path& path, const Progress& progress) REQUIRES(mutex_);
+  void NotePassed(Path& path, const Progress& progress, int64_t now_ns) REQUIRES(mutex_);
+  // Since when the peer's kernel has been silent for another reason than the own NIC's queue.
+  int64_t SilentSinceNs(Path& path) REQUIRES(mutex_);
   void StopPolling() REQUIRES(mutex_);
   void LeaveToProgram() REQUIRES(mutex_);
   void MarkUp(Path& path, bool hold = false) REQUIRES(mutex_);

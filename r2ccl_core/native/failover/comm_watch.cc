@@ -39,6 +39,7 @@ void Comm::CheckStall(Path& path, int64_t now_ns, int64_t since_tick_ns) {
     nic_state(path).proven_ns.store(now_ns, std::memory_order_relaxed);
     path.seen_ns = 0;
   }
+  NotePassed(path, progress, now_ns);
   if (progress.unanswered == 0 || advanced || was_asleep) {
     path.acked_bytes = progress.bytes_acked;
     path.progress_ns = now_ns;
@@ -52,14 +53,14 @@ void Comm::CheckStall(Path& path, int64_t now_ns, int64_t since_tick_ns) {
   const Params& params = environment_->params;
   bool lossy = path.loss.lossy();
   path.seen_ns += SeenNs(since_tick_ns, SinceOtherNicNs(path, now_ns));
-  Silence silence{now_ns - path.progress_ns, now_ns - std::max(path.progress_ns, path.proven_ns), path.seen_ns};
-  int64_t limit_ns = StallLimitNs(params, progress);
+  Silence silence{now_ns - path.progress_ns, now_ns - SilentSinceNs(path), path.seen_ns};
+  int64_t limit_ns = StallLimitNs(params, std::max(path.usual_ns, nic_state(path).usual_ns.load()));
   if (silence.any_ns > limit_ns / 3) {
     Target peer{path.remote, PeerPort()};
     silence.any_ns =
         std::min(silence.any_ns, now_ns - environment_->witness->AskedAnswerNs(path.nic, peer, limit_ns / 2));
   }
-  if (IsDead(params, progress, lossy, silence)) {
+  if (IsDead(params, progress, limit_ns, lossy, silence)) {
     std::string silent_ms = std::to_string(silence.in_order_ns / kMillisecond);
     Retire(path, "stalled: no acknowledgement for " + silent_ms + " ms", true);
     return;
@@ -67,6 +68,26 @@ void Comm::CheckStall(Path& path, int64_t now_ns, int64_t since_tick_ns) {
   // The other paths of its NIC are doubted from then on. Not sooner: a full queue alone is silent for 20 ms.
   if (silence.any_ns > limit_ns / 2) DoubtNic(path, now_ns);
   AskSuspect(path, progress, now_ns);
+}
+
+// One place in the stream after another is marked, and its NIC is told once the peer's kernel has what is before it.
+void Comm::NotePassed(Path& path, const Progress& progress, int64_t now_ns) {
+  if (path.mark.end != 0 && progress.bytes_acked >= path.mark.end) {
+    nic_state(path).NotePassed(path.mark.sent_ns);
+    path.mark.end = 0;
+  }
+  if (path.mark.end == 0 && path.stream->end() > progress.bytes_acked) path.mark = {path.stream->end(), now_ns};
+}
+
+// While the own NIC drains, and nothing that was sent later has passed it by any stream, what is missing may still be
+// in its queue: a silence begins after that.
+int64_t Comm::SilentSinceNs(Path& path) {
+  int64_t since_ns = std::max(path.progress_ns, path.proven_ns);
+  const NicState& nic = nic_state(path);
+  if (nic.passed_ns.load(std::memory_order_relaxed) < since_ns - kLongestTickNs) {
+    path.queued_until_ns = nic.proven_ns.load(std::memory_order_relaxed);
+  }
+  return std::max(since_ns, path.queued_until_ns);
 }
 
 // A window that is full of what the peer's kernel does not have is no word of the peer's program.

@@ -27,6 +27,13 @@ struct NicState {
   // carry nothing that another NIC can carry.
   std::atomic<int64_t> doubt_ns{0};
   std::atomic<int64_t> proven_ns{0};  // when one of its paths last showed that it works
+  // Within which answers came there to a stream that carries data. What else goes over the NIC waits in the same queue.
+  std::atomic<int64_t> usual_ns{0};
+  std::atomic<int64_t> passed_ns{0};  // when the last of what has passed it was sent, give or take a tick
+
+  void NotePassed(int64_t sent_ns) {
+    if (sent_ns > passed_ns.load(std::memory_order_relaxed)) passed_ns.store(sent_ns, std::memory_order_relaxed);
+  }
 };
 
 }  // namespace r2ccl

@@ -709,6 +709,8 @@ void SendComm::LookAt(int64_t time_ns, int64_t now_ns) {
 // What the peer's kernel should have had by now, and what is behind it in the same stream, goes over another path as
 // well. A peer whose program leaves no room for more, or does not look, is not late.
 void SendComm::OnProgress(Path& path, const Progress& progress, int64_t now_ns) {
+  bool carries = outgoing(path).in_flight_bytes > 0 && progress.bytes_acked > path.acked_bytes;
+  if (carries) nic_state(path).usual_ns.store(path.usual_ns, std::memory_order_relaxed);
   if (environment_->params.mode != 2) return;
   bool alone = false;
   int64_t overdue_ns = 0;

@@ -52,11 +52,11 @@ constexpr int64_t kTimeouts = 8;                           // unanswered retrans
 // milliseconds.
 constexpr int64_t LongestUsualNs(const Progress& progress) { return progress.rtt_ns + 4 * progress.rtt_variance_ns; }
 
-// For a path without losses.
-constexpr int64_t StallLimitNs(const Params& params, const Progress& progress) {
+// For a path without losses, if answers usually come within that time.
+constexpr int64_t StallLimitNs(const Params& params, int64_t usual_ns) {
   if (params.stall_ms > 0) return params.stall_ms * kMillisecond;
   int64_t shortest_ns = params.mode == 0 ? kFailStopStallNs : params.stall_min_ms * kMillisecond;
-  return std::max(shortest_ns, 2 * LongestUsualNs(progress));
+  return std::max(shortest_ns, 2 * usual_ns);
 }
 
 // How long the peer's kernel has been silent.
@@ -78,9 +78,9 @@ constexpr int64_t SeenNs(int64_t since_tick_ns, int64_t since_other_ns) {
 }
 
 // A path on which something arrives is lossy and not dead, unless it never delivers the missing data: a path with too
-// small an MTU lets small packets through.
-constexpr bool IsDead(const Params& params, const Progress& progress, bool lossy, const Silence& silence) {
-  int64_t limit_ns = StallLimitNs(params, progress);
+// small an MTU lets small packets through. `limit_ns` is StallLimitNs.
+constexpr bool IsDead(const Params& params, const Progress& progress, int64_t limit_ns, bool lossy,
+                      const Silence& silence) {
   if (params.stall_ms > 0) return silence.in_order_ns > limit_ns;
   int64_t timeouts_ns = std::min(kMostTimeoutsNs, kTimeouts * progress.timeout_ns);
   // Half of it: while an operation waits for data on the dead path, other NICs are idle, too.

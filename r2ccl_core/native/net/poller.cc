@@ -29,7 +29,7 @@ std::string WhatLeaves(const Call& call) {
 
 }  // namespace
 
-Status Poller::Start(std::function<void()> on_tick, std::function<void()> on_turn) {
+Status Poller::Start(std::function<void()> on_tick, std::function<int64_t()> on_turn) {
   epoll_ = Fd(epoll_create1(EPOLL_CLOEXEC));
   wake_ = Fd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!epoll_.valid() || !wake_.valid()) return {Code::kSystem, std::string("epoll: ") + std::strerror(errno)};
@@ -176,8 +176,10 @@ void Poller::Run() {
   constexpr int kBatch = 64;
   epoll_event events[kBatch];
   next_tick_ns_ = NowNs() + kTickMs * kMillisecond;
+  int64_t awake_until_ns = 0;
   while (!stopping_.load()) {
-    int64_t wait_ns = next_tick_ns_ - NowNs();
+    int64_t now_ns = NowNs();
+    int64_t wait_ns = now_ns < awake_until_ns ? 0 : next_tick_ns_ - now_ns;
     int wait_ms = wait_ns <= 0 ? 0 : static_cast<int>((wait_ns + kMillisecond - 1) / kMillisecond);
     int count = epoll_wait(epoll_.get(), events, kBatch, wait_ms);
     for (int i = 0; i < count; ++i) {
@@ -188,7 +190,10 @@ void Poller::Run() {
       WhatLeaves(on_tick_);
       next_tick_ns_ = std::max(next_tick_ns_, NowNs() + kMillisecond);
     }
-    if (on_turn_) WhatLeaves(on_turn_);
+    if (!on_turn_) continue;
+    int64_t awake_ns = 0;
+    WhatLeaves([&] { awake_ns = on_turn_(); });
+    if (awake_ns > 0) awake_until_ns = NowNs() + awake_ns;
   }
 }
 

@@ -52,8 +52,8 @@ class Poller final : public EventLoop {
   ~Poller() override { Stop(); }
 
   // `on_tick` runs on the poller's thread about every kTickMs; `on_turn`, if there is one, after everything else that
-  // was to be done, before the thread sleeps.
-  Status Start(std::function<void()> on_tick, std::function<void()> on_turn = nullptr);
+  // was to be done, before the thread sleeps. For as many ns as that returns it does not sleep, but looks again.
+  Status Start(std::function<void()> on_tick, std::function<int64_t()> on_turn = nullptr);
   // Joins the thread. No callback runs afterwards. Idempotent; REQUIRES: not called by the poller's thread.
   void Stop();
 
@@ -90,7 +90,7 @@ class Poller final : public EventLoop {
   Fd wake_;
   std::thread thread_;
   std::function<void()> on_tick_;
-  std::function<void()> on_turn_;
+  std::function<int64_t()> on_turn_;
   int64_t next_tick_ns_ = 0;  // of the poller's thread alone
   std::atomic<bool> stopping_{false};
   Mutex mutex_;  // leaf lock: guards what follows

@@ -65,9 +65,8 @@ int32_t PowerOfTwo(int32_t least) {
 
 class Simulation {
  public:
-  Simulation(const Problem& problem, double* step_end_s)
+  explicit Simulation(const Problem& problem)
       : problem_(problem),
-        step_end_s_(step_end_s),
         connections_(Connect()),
         lanes_(Lanes()),
         nloops_(NumLoops()),
@@ -178,7 +177,6 @@ class Simulation {
         lane.received = true;
       }
       if (move.send != kNone && !Post(move.send, id, move.size)) return;
-      if (step_end_s_ != nullptr) step_end_s_[lane.next] = now_;
       lane.received = false;
       ++lane.next;
       if (lane.next == lane.loop_end && lane.loop_begin < lane.loop_end) EndRound(&lane);
@@ -314,7 +312,6 @@ class Simulation {
   }
 
   const Problem& problem_;
-  double* step_end_s_;
   std::vector<Move> moves_;          // of each step
   std::vector<int64_t> sizes_;       // bytes, all that there are
   std::vector<ConnectionUse> ends_;  // of each connection; its use is filled in at the end
@@ -336,6 +333,6 @@ class Simulation {
 
 }  // namespace
 
-Outcome Run(const Problem& problem, double* step_end_s) { return Simulation(problem, step_end_s).Run(); }
+Outcome Run(const Problem& problem) { return Simulation(problem).Run(); }
 
 }  // namespace r2ccl::simulate

@@ -86,10 +86,8 @@ struct Outcome {
   std::vector<ConnectionUse> connections;
 };
 
-// Simulates `problem`. If `step_end_s` is not null it receives the time at which each step was done
-// (a step that sends is done when its message is handed to the connection).
-// REQUIRES: peers of steps are ranks or -1, chunk ranges lie in chunk_offset.
-Outcome Run(const Problem& problem, double* step_end_s);
+// Simulates `problem`. REQUIRES: peers of steps are ranks or -1, chunk ranges lie in chunk_offset.
+Outcome Run(const Problem& problem);
 
 }  // namespace r2ccl::simulate
 

@@ -30,20 +30,23 @@ TEST(Params, DefaultsEnvironmentAndOverrides) {
 }
 
 TEST(Params, ZeroFitsTheProcessorsAndWhatWasSetStays) {
-  for (auto [processors, threads, inline_bytes, stripes] :
-       {std::tuple{1U, 1, 262144, 1}, {4U, 2, 262144, 1}, {8U, 4, 12288, 2}, {192U, 16, 12288, 2}}) {
+  for (auto [processors, threads, inline_bytes, stripes, spin_us] :
+       {std::tuple{1U, 1, 262144, 1, 1}, {4U, 2, 262144, 1, 200}, {8U, 4, 12288, 2, 200}, {192U, 16, 12288, 2, 200}}) {
     Params fitting = Fitting({}, processors);
     EXPECT_EQ(fitting.io_threads, threads) << processors;
     EXPECT_EQ(fitting.inline_bytes, inline_bytes) << processors;
     EXPECT_EQ(fitting.stripes, stripes) << processors;
+    EXPECT_EQ(fitting.transfer_spin_us, spin_us) << processors;
   }
   Params set;
   set.io_threads = 3;
   set.inline_bytes = 1;
   set.stripes = 1;
+  set.transfer_spin_us = 7;
   EXPECT_EQ(Fitting(set, 64).io_threads, 3);
   EXPECT_EQ(Fitting(set, 64).inline_bytes, 1);
   EXPECT_EQ(Fitting(set, 64).stripes, 1);
+  EXPECT_EQ(Fitting(set, 64).transfer_spin_us, 7);
 }
 
 TEST(Params, RanksOfAHostShareItsProcessors) {

@@ -149,7 +149,7 @@ TEST(Poller, ATurnEndsAfterWhatWasToBeDone) {
   std::atomic<int> kicks_seen{0};
   std::atomic<int> ticks_seen{0};
   Poller poller;
-  auto on_turn = [&] {
+  auto on_turn = [&]() -> int64_t {
     kicks_seen = watched->kicks.load();
     ticks_seen = ticks.load();
     throw std::bad_alloc();
@@ -161,6 +161,29 @@ TEST(Poller, ATurnEndsAfterWhatWasToBeDone) {
   }
   int seen = ticks;
   EXPECT_TRUE(Until([&] { return ticks_seen > seen; }));
+}
+
+// Without sleeping, and not longer than it was asked to.
+TEST(Poller, ATurnMayAskForMoreOfThem) {
+  constexpr int64_t kLongNs = 20 * kMillisecond;
+  std::atomic<int> ticks{0};
+  std::atomic<int> turns{0};
+  std::atomic<bool> asks{true};
+  Poller poller;
+  auto on_turn = [&]() -> int64_t {
+    ++turns;
+    return asks ? kLongNs : 0;
+  };
+  ASSERT_TRUE(poller.Start([&] { ++ticks; }, on_turn).ok());
+  ASSERT_TRUE(Until([&] { return turns > 1000 && ticks > 10; }));
+  EXPECT_GT(turns, 10 * ticks);
+  asks = false;
+  int seen = ticks;
+  ASSERT_TRUE(Until([&] { return ticks > seen + 5; }));  // which takes longer than it was asked to go on
+  int turns_seen = turns;
+  seen = ticks;
+  ASSERT_TRUE(Until([&] { return ticks > seen + 20; }));
+  EXPECT_LE(turns - turns_seen, 2 * (ticks - seen) + 2);
 }
 
 // Each end in turn: the stream is given up and dialled again, and every byte arrives.

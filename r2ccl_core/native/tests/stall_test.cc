@@ -40,7 +40,8 @@ TEST(Stall, LimitsAsATable) {
     params.mode = c.mode;
     params.stall_ms = c.stall_ms;
     auto dead = [&](int64_t in_order_ms, int64_t any_ms) {
-      return IsDead(params, c.progress, c.lossy, {in_order_ms * kMs, any_ms * kMs});
+      return IsDead(params, c.progress, StallLimitNs(params, LongestUsualNs(c.progress)), c.lossy,
+                    {in_order_ms * kMs, any_ms * kMs});
     };
     EXPECT_FALSE(dead(c.any_ms, c.any_ms)) << c.what;
     EXPECT_TRUE(dead(c.any_ms + 1, c.any_ms + 1)) << c.what;
@@ -52,7 +53,7 @@ TEST(Stall, LimitsAsATable) {
 // A machine whose kernel was kept from reading packets heard nothing by any NIC.
 TEST(Stall, ASilenceOfAllNicsIsGivenTwiceTheTime) {
   auto dead = [](int64_t any_ms, int64_t seen_ms) {
-    return IsDead({}, Progress(1, 0, 51), false, {any_ms * kMs, any_ms * kMs, seen_ms * kMs});
+    return IsDead({}, Made(1, 0, 51), StallLimitNs({}, 1 * kMs), false, {any_ms * kMs, any_ms * kMs, seen_ms * kMs});
   };
   EXPECT_TRUE(dead(81, 41)) << "others heard";
   EXPECT_FALSE(dead(81, 40));

@@ -109,10 +109,12 @@ TEST(TransferAddress, OfAnyBytesIsRefusedOrRead) {
 }
 
 struct Group {
-  explicit Group(int count) {
+  explicit Group(int count, int64_t spin_us = 0) {
+    Params params = PatientParams(2);
+    params.transfer_spin_us = spin_us;
     for (int i = 0; i < count; ++i) {
       std::shared_ptr<Engine> engine;
-      Status status = Engine::Create("engine " + std::to_string(i), PatientParams(2), LoopbackNics(10 + i, 2), &engine);
+      Status status = Engine::Create("engine " + std::to_string(i), params, LoopbackNics(10 + i, 2), &engine);
       EXPECT_EQ(status.message(), "");
       engines.push_back(std::move(engine));
     }
@@ -175,6 +177,39 @@ TEST(TransferEngine, ThreadsWriteReadAndNotifyAtOnceBothWays) {
     size_t count = 0;
     EXPECT_TRUE(Until([&] { return (count += engine->TakeNotifications().size()) == 2 * kRounds; })) << count;
   }
+}
+
+// While the threads of NICs look for the next one instead of sleeping, both ways at once.
+TEST(TransferEngine, SmallOnesArriveOneAfterAnotherAtThreadsThatDoNotSleep) {
+  constexpr int kRounds = 300;
+  constexpr uint64_t kBytes = 1000;
+  Group group(2, 1'000'000);
+  auto work = [&](size_t here, int* wrong) {
+    Engine& own = *group.engines[here];
+    EngineId peer = group.Connect(here, 1 - here);
+    std::vector<char> mine(kBytes);
+    std::vector<char> theirs(kBytes);
+    uint64_t my_key = 0;
+    uint64_t their_key = 0;
+    EXPECT_TRUE(own.Register(mine.data(), kBytes, &my_key).ok());
+    EXPECT_TRUE(group.engines[1 - here]->Register(theirs.data(), kBytes, &their_key).ok());
+    for (int round = 0; round < kRounds; ++round) {
+      bool writes = round % 2 == 0;
+      std::iota(mine.begin(), mine.end(), static_cast<char>(writes ? round : round + 1));
+      std::shared_ptr<Transfer> transfer;
+      Direction direction = writes ? Direction::kWrite : Direction::kRead;
+      EXPECT_TRUE(own.Begin(peer, direction, {{my_key, 0, their_key, 0, kBytes}}, nullptr, &transfer).ok());
+      EXPECT_TRUE(Until([&] { return own.Look(*transfer) != Transfer::kPending; }));
+      if (transfer->state() != Transfer::kDone || mine != theirs) ++*wrong;
+    }
+    EXPECT_TRUE(own.Deregister(my_key, 10).ok());
+    EXPECT_TRUE(group.engines[1 - here]->Deregister(their_key, 10).ok());
+  };
+  int wrong[2] = {};
+  std::thread other(work, 1, &wrong[1]);
+  work(0, &wrong[0]);
+  other.join();
+  EXPECT_EQ(wrong[0] + wrong[1], 0);
 }
 
 // Around each size at which a transfer is cut in another way, and with more ranges than a message holds: every byte is

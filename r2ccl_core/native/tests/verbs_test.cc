@@ -331,6 +331,28 @@ TEST(RcPipe, FullRingsBothWaysNeverWaitForEachOther) {
   EXPECT_GT(pipes.taken[1], 200u * 512);
 }
 
+TEST(RcPipe, WhoWaitsForAWordSaysSoNowAndThen) {
+  Pipes pipes;
+  RcPipe& waiting = *pipes.pipes[0];
+  ASSERT_TRUE(pipes.Send(0));
+  waiting.SetWaits(true, 2);
+  pipes.Take(1);
+  int said = 0;
+  for (int64_t now_ns = 3; now_ns < 1'000'000'000; now_ns += 5'000'000) {
+    EXPECT_TRUE(waiting.Reap(now_ns).ok());
+    EXPECT_TRUE(waiting.SayThatItWaits(now_ns).ok());
+    EXPECT_TRUE(pipes.pipes[1]->Reap(now_ns).ok());
+    for (; pipes.pipes[1]->front() != nullptr; ++said) {
+      EXPECT_EQ(pipes.pipes[1]->front()->kind, RcKind::kSlots);
+      EXPECT_TRUE(pipes.pipes[1]->DropFront().ok());
+    }
+  }
+  EXPECT_EQ(said, 3);
+  waiting.SetWaits(false, 1'000'000'000);
+  EXPECT_TRUE(waiting.SayThatItWaits(9'000'000'000).ok());
+  EXPECT_TRUE(waiting.all_acknowledged());
+}
+
 TEST(RcPipe, AMessageOfAnotherNumberOrLengthIsRefused) {
   for (size_t at : {offsetof(RcPipe::Header, number), offsetof(RcPipe::Header, returned),
                     offsetof(RcPipe::Header, bytes), size_t{512} - RcPipe::kTailBytes}) {

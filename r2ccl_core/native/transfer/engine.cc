@@ -67,7 +67,7 @@ Status Engine::Create(const std::string& name, const Params& params, std::vector
 Status Engine::Start(const std::string& name, const Params& given, std::vector<Nic> nics, RcMaker* maker) {
   Params params = given;
   if (params.inline_bytes == 0) params.inline_bytes = kInlineBytes;
-  auto on_turn = [this] { OnTurn(); };
+  auto on_turn = [this] { return OnTurn(); };
   own_.name = name;
   own_.host = ThisNetwork(nics);
   Status status = MakeUp(&own_.id);
@@ -418,16 +418,26 @@ void Engine::Run() {
 }
 
 // On the thread of a NIC that may have brought something. Who has the lock may have looked before that came.
-void Engine::OnTurn() {
-  if (!started_.load() || outer_->environment().notifier->Count() == looked_.load()) return;
-  if (has_own_turn_.load()) return alarm_.Notify();
+//
+// A peer that asks for one small transfer after another waits less for a thread that looks than for one that has to be
+// woken, and need not wake it. One that asks now and then wakes it.
+int64_t Engine::OnTurn() {
+  if (!started_.load() || outer_->environment().notifier->Count() == looked_.load()) return 0;
+  if (has_own_turn_.load()) {
+    alarm_.Notify();
+    return 0;
+  }
   missed_.store(true);
   if (!mutex_.try_lock()) {
     if (!looking_.load()) alarm_.Notify();
-    return;
+    return 0;
   }
   MutexLock lock(mutex_, std::adopt_lock);
-  if (!closed_) PumpAll();
+  if (closed_) return 0;
+  if (!PumpAll()) return 0;
+  int64_t now_ns = NowNs();
+  int64_t spin_ns = outer_->environment().params.transfer_spin_us * 1000;
+  return now_ns - std::exchange(asked_ns_, now_ns) < spin_ns ? spin_ns : 0;
 }
 
 void Engine::LookAtGuests() {
@@ -446,7 +456,7 @@ void Engine::LookAtGuests() {
   }
 }
 
-void Engine::PumpAll() {
+bool Engine::PumpAll() {
   missed_.store(false);
   looked_.store(outer_->environment().notifier->Count());
   try {
@@ -457,12 +467,14 @@ void Engine::PumpAll() {
   }
   bool moved = false;
   bool has_more = false;
+  bool asked = false;
   uint64_t pieces = 0;
   for (auto entry = peers_.begin(); entry != peers_.end();) {
     Peer& peer = *entry->second;
     moved |= PumpSafely(peer, false);
     has_more |= peer.has_more();
     pieces += peer.pieces();
+    asked |= peer.WasAsked();
     bool over = !peer.failure().ok();
     if (over) peer.Forget();
     // Nobody here can ask for the end of one that only its own greeting has made.
@@ -471,6 +483,7 @@ void Engine::PumpAll() {
   has_own_turn_.store(pieces > kFewPieces || peers_.size() > kFewPeers);
   if (moved) news_.Notify();
   if (has_more) alarm_.Notify();
+  return asked && pieces == 0;
 }
 
 }  // namespace r2ccl::transfer

@@ -84,8 +84,9 @@ class Engine {
   Status Start(const std::string& name, const Params& params, std::vector<Nic> nics, RcMaker* maker);
   uint64_t Drain(double drain_s);
   void Run();
-  void OnTurn();
-  void PumpAll() REQUIRES(mutex_);
+  int64_t OnTurn();
+  // Whether a peer has asked for something, and nothing is under way but what fits into messages.
+  bool PumpAll() REQUIRES(mutex_);
   void PumpNow(Peer& peer, bool reads = false) REQUIRES(mutex_);
   bool PumpSafely(Peer& peer, bool reads) REQUIRES(mutex_);
   void LookAtGuests() REQUIRES(mutex_);
@@ -112,6 +113,7 @@ class Engine {
   Shared shared_;  // the address without the mutex
   std::map<EngineId, std::shared_ptr<Peer>> peers_ GUARDED_BY(mutex_);
   std::deque<Guest> guests_ GUARDED_BY(mutex_);
+  int64_t asked_ns_ GUARDED_BY(mutex_) = 0;  // when a peer last asked for a small transfer
   bool closing_ GUARDED_BY(mutex_) = false;  // nothing new is started
   bool closed_ GUARDED_BY(mutex_) = false;
   std::thread thread_;

@@ -523,8 +523,10 @@ Status Peer::Take(const Message& message) {
     case Kind::kHello:
       return Wrong("greeted twice");
     case Kind::kWrite:
+      asked_ = true;
       return TakeWrite(message);
     case Kind::kRead:
+      asked_ = true;
       return TakeRead(message);
     case Kind::kReply:
       return TakeReply(message);

@@ -93,6 +93,8 @@ class Peer {
   bool Pump(bool reads);
   // Whether the last Pump left something, for other peers' sake.
   bool has_more() const { return has_more_; }
+  // Whether the peer has written or read since this was last asked.
+  bool WasAsked() { return std::exchange(asked_, false); }
   // Pieces that are under way.
   uint64_t pieces() const { return out_count_ + in_count_; }
   // Ends every transfer with `status`, and touches no memory afterwards.
@@ -211,6 +213,7 @@ class Peer {
   bool looks_ = false;  // see Pump
   bool has_more_ = false;
   bool met_ = false;     // both directions were there
+  bool asked_ = false;   // see WasAsked
   bool heard_ = false;   // a message was taken since the peer's transport was told of the last
   size_t next_out_ = 0;  // data connection of the next piece
   size_t next_in_ = 0;

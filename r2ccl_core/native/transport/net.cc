@@ -67,7 +67,7 @@ std::shared_ptr<RecvComm> Listener::Accept() {
 }
 
 Status Net::Create(const Params& params, std::vector<Nic> nics, std::shared_ptr<Net>* net, const Net* beside,
-                   RcMaker* maker, std::function<void()> on_turn) {
+                   RcMaker* maker, std::function<int64_t()> on_turn) {
   if (nics.empty()) return {Code::kInvalidArgument, "no NIC given"};
   if (nics.size() > static_cast<size_t>(kMaxPaths)) {
     return {Code::kInvalidArgument, std::to_string(nics.size()) + " NICs given, at most " + std::to_string(kMaxPaths) +
@@ -85,7 +85,7 @@ Status Net::Create(const Params& params, std::vector<Nic> nics, std::shared_ptr<
   return status;
 }
 
-Status Net::Start(const std::function<void()>& on_turn) {
+Status Net::Start(const std::function<int64_t()>& on_turn) {
   CloseInChildren();
   Status status = ListenAnywhere(&listen_fd_, &port_);
   if (status.ok()) ReserveDescriptors(listen_fd_.get(), kManyDescriptors);

@@ -58,9 +58,10 @@ class Net : private Pollable, public MemoryRegistry {
  public:
   // Who waits for what happens in `beside` is woken by what happens here, too. `maker` makes the queue pairs instead of
   // this host's RDMA devices, and outlives the Net. `on_turn` is called by each I/O thread, with no lock held, before
-  // it sleeps; the first calls may come before this returns.
+  // it sleeps, and says how many ns it shall look for more instead; the first calls may come before this returns.
   static Status Create(const Params& params, std::vector<Nic> nics, std::shared_ptr<Net>* net,
-                       const Net* beside = nullptr, RcMaker* maker = nullptr, std::function<void()> on_turn = nullptr);
+                       const Net* beside = nullptr, RcMaker* maker = nullptr,
+                       std::function<int64_t()> on_turn = nullptr);
   ~Net() override;
 
   // Senders are told to make `stripes` connections each, numbered one after another (see plugin/stripes.h).
@@ -120,7 +121,7 @@ class Net : private Pollable, public MemoryRegistry {
   static Admission UnknownSecret() { return {{Code::kProtocol, "a stranger: unknown secret"}, Stranger::kSecret}; }
 
   Net() = default;
-  Status Start(const std::function<void()>& on_turn);
+  Status Start(const std::function<int64_t()>& on_turn);
   void OpenRdma();
   void OpenDevices();
   Status CheckRdma();

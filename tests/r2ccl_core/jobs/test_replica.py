@@ -1,5 +1,7 @@
 """A replica over time against closed forms, and what a loss costs it by what it does about it."""
 
+from dataclasses import replace
+
 import pytest
 
 from r2ccl_core.errors import UsageError
@@ -24,6 +26,15 @@ def test_requests_queue_for_prompts_and_are_decoded_together() -> None:
     first, second = serve(ENGINE, HEALTHY, [Asked(0.0, 2048, 50), Asked(0.0, 2048, 50)])
     assert second.first_s - first.first_s == pytest.approx(2048 * 0.0996e-3 - 11e-3, rel=0.2)
     assert first.tpot_s > (ENGINE.decode_ms + ENGINE.decode_request_ms) / 1e3
+
+
+def test_what_a_nic_carries_at_once_takes_no_time_and_is_lost_with_it() -> None:
+    engine, asked, burst = replace(ENGINE, cache_bytes=10 << 20), [Asked(0.0, 4096, 2)], 1e9
+    for network, nics in ((HEALTHY, 8), (LOST, 7)):
+        slow, fast = (serve(engine, network, asked, nic_burst=bytes_)[0].ttft_s for bytes_ in (0.0, burst))
+        assert slow - fast == pytest.approx(network.point_to_point_s(0, 1, nics * burst), rel=1e-3)
+    whole = serve(engine, HEALTHY, asked, nic_burst=1e12)[0].ttft_s
+    assert whole == pytest.approx((engine.prefill_ms + engine.prefill_token_ms * 4096 + 30.303) / 1e3, rel=1e-3)
 
 
 def middle(habit: str) -> list[Served]:

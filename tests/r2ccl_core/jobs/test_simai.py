@@ -38,6 +38,11 @@ def test_a_workload_there_and_back(tmp_path: Path) -> None:
     assert read_workload(written(tmp_path, write_workload(first))) == first
 
 
+def test_blank_lines_count(tmp_path: Path) -> None:
+    first = read_workload(written(tmp_path, f"{HEAD}\n3\n\n{LAYERS}"))
+    assert [layer.line for layer in first.layers] == [4, 5, 6]
+
+
 def test_computation_as_measured(tmp_path: Path) -> None:
     """An iteration computes as long as the file's layers say, and communicates as before."""
     found = measured(written(tmp_path, f"{HEAD}\n3\n{LAYERS}"))
@@ -88,6 +93,11 @@ def test_workloads_that_are_none(tmp_path: Path, text: str, told: str) -> None:
         (("0 6 400Gbps", "0 60 400Gbps"), "file.txt:.*node 60 does not exist"),
         (("0 6 400Gbps", "0 6 400"), "file.txt:.*has no unit"),
         (("0 6 400Gbps 0.0005ms 0\n", ""), "7 follow"),
+        (("0 6 400Gbps", "0 6 0Gbps"), "file.txt:4: a link of 0Gbps; leave out"),
+        (("0 6 400Gbps", "0 0 400Gbps"), "file.txt:4: node 0 is linked to itself"),
+        (("0 6 400Gbps", "0 1 400Gbps"), "file.txt:4: GPUs 0 and 1 are linked without a switch"),
+        (("0 4 3600Gbps", "0 5 3600Gbps"), "file.txt:3: GPU 0 of host 0 is linked to the inner switch of host 1"),
+        (("1 7 400Gbps", "0 7 400Gbps"), "file.txt:6: GPU 0 has a second link to a rail; line 4 has the first"),
     ],
 )
 def test_topologies_that_are_none(tmp_path: Path, change: tuple[str, str], told: str) -> None:
@@ -96,6 +106,14 @@ def test_topologies_that_are_none(tmp_path: Path, change: tuple[str, str], told:
     text = whole.replace(before, after, 1)
     with pytest.raises(UsageError, match=told):
         read_topology(written(tmp_path, text))
+
+
+def test_links_between_switches_do_not_matter(tmp_path: Path) -> None:
+    """SimAI's own files have another layer of switches."""
+    topology = Topology.uniform(2, 2, 50e9, gpus=2)
+    whole = write_topology(topology)
+    text = whole.replace("8 2 2 2 8", "8 2 2 2 9", 1) + "6 7 400Gbps 0.0005ms 0\n"
+    assert text.count("\n") == whole.count("\n") + 1 and read_topology(written(tmp_path, text)) == topology
 
 
 def test_a_host_without_a_path_is_told(tmp_path: Path) -> None:

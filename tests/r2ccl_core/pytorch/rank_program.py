@@ -6,6 +6,7 @@ imported alone, so the entry point has to make the back end known.
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -90,6 +91,52 @@ def strided() -> None:
     turned = square.clone().t()
     dist.all_reduce(turned)
     assert torch.equal(turned, sum(mine(count=100, rank=r).view(10, 10) for r in range(SIZE)).t())
+    negative = torch._neg_view(mine(count=10))  # memory that is not what the tensor says
+    dist.all_reduce(negative)
+    assert torch.equal(negative, -sum(mine(count=10, rank=r) for r in range(SIZE)))
+
+
+def modes_of_autograd() -> None:
+    """They belong to the program's thread; what a collective copies on its own thread is outside of any graph."""
+    with torch.inference_mode():
+        others, turned = [torch.empty(10) for _ in range(SIZE)], mine(count=10).view(2, 5).t()
+        for work in (dist.all_gather(others, mine(count=10), async_op=True), dist.all_reduce(turned, async_op=True)):
+            work.wait()
+    assert torch.equal(others[1], mine(count=10, rank=1))
+    assert torch.equal(turned, sum(mine(count=10, rank=r).view(2, 5).t() for r in range(SIZE)))
+    others = [torch.empty(10, requires_grad=True) for _ in range(SIZE)]
+    dist.all_gather(others, mine(count=10).requires_grad_(), async_op=True).wait()
+    assert torch.equal(others[1].detach(), mine(count=10, rank=1)) and others[1].is_leaf
+    turned = torch.nn.Parameter(mine(count=10).view(2, 5).t())
+    dist.broadcast(turned, 2, async_op=True).wait()
+    assert torch.equal(turned.detach(), mine(count=10, rank=2).view(2, 5).t())
+
+
+def tags_used_once() -> None:
+    """The threads of their messages end."""
+    before = threading.active_count()
+    for tag in range(30):
+        if RANK < 2:
+            (dist.send if RANK == 0 else dist.recv)(torch.ones(1), 1 - RANK, tag=1000 + tag)
+    end = time.monotonic() + 30
+    while threading.active_count() > before and time.monotonic() < end:
+        time.sleep(0.1)
+    assert threading.active_count() <= before, [thread.name for thread in threading.enumerate()]
+
+
+def again_in_the_same_store() -> None:
+    """Groups of one name after each other: nobody goes where the last one met."""
+    store = dist.distributed_c10d._get_default_store()
+    dist.destroy_process_group()
+    for turn in range(2):
+        if RANK == 0:
+            time.sleep(0.5)  # the others ask the store before this rank has told it anything
+        dist.init_process_group("r2ccl", store=store, rank=RANK, world_size=SIZE, timeout=timedelta(seconds=60))
+        tensor = mine()
+        dist.all_reduce(tensor)
+        assert torch.equal(tensor, sum(mine(rank=r) for r in range(SIZE)))
+        if turn == 0:
+            dist.destroy_process_group()
 
 
 def zero_copy() -> None:
@@ -286,11 +333,17 @@ def refusals() -> None:
     for call in (
         lambda: dist.all_reduce(torch.zeros(3), dist.ReduceOp.BAND),
         lambda: dist.all_reduce(torch.zeros(3).to(torch.float8_e5m2)),
+        lambda: dist.all_reduce(torch.eye(3).to_sparse()),
+        lambda: dist.broadcast(torch.eye(3).to_sparse_csr(), 0),
+        lambda: dist.all_gather([torch.zeros(3, 3)] * SIZE, torch.eye(3).to_sparse()),
+        lambda: dist.all_reduce(torch.zeros(3, device="meta")),
+        lambda: dist.all_reduce(torch.quantize_per_tensor(torch.zeros(3), 0.1, 0, torch.quint8)),
     ):
         try:
             call()
-        except Exception as error:
+        except dist.DistBackendError as error:
             assert "r2ccl" in str(error) or "cannot be reduced" in str(error), error
+            assert len(str(error).splitlines()) == 1, error
         else:
             raise AssertionError("it was not refused")
     group = dist.group.WORLD
@@ -313,6 +366,20 @@ def too_late() -> None:
             dist.all_reduce(torch.ones(10), group=group)
         except dist.DistBackendError as error:
             assert "allreduce has not ended after 1 s" in str(error), error
+        else:
+            raise AssertionError("it did not end")
+    dist.barrier()
+
+
+def nobody_receives() -> None:
+    """A message waits for its receiver as long as a collective would: until the group's own time limit."""
+    group = dist.new_group()
+    if RANK == 1:
+        group.set_timeout(timedelta(seconds=1))
+        try:
+            dist.send(torch.ones(10), 0, group=group)
+        except dist.DistBackendError as error:
+            assert "send with rank 0 has not ended after 1 s" in str(error), error
         else:
             raise AssertionError("it did not end")
     dist.barrier()
@@ -357,9 +424,9 @@ def ddp_aborted() -> None:
 CHECKS: dict[str, Callable[[], None]] = {
     check.__name__: check
     for check in (
-        reductions, movements, strided, zero_copy, in_any_order, lock_is_free, messages, objects, subgroups,
-        beside_another, on_gpus, tensor_parallel, ddp, fsdp2, refusals, too_late, aborted,
-        ddp_aborted,
+        reductions, movements, strided, modes_of_autograd, zero_copy, in_any_order, lock_is_free, messages,
+        tags_used_once, objects, subgroups, beside_another, on_gpus, tensor_parallel, ddp, fsdp2, refusals, too_late,
+        nobody_receives, aborted, ddp_aborted, again_in_the_same_store,
     )
 }  # fmt: skip
 

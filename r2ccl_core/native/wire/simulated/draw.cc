@@ -35,9 +35,9 @@ uint64_t DrawSize(Dice& dice) {
     case 2:
       return 4096 * dice.Below(5);
     case 3:
-      return dice.Below(120'000);
+      return dice.Below(dice.OneIn(4) ? 120'000 : 20'000);
     default:
-      return dice.Below(20'000);
+      return dice.Below(10'000);
   }
 }
 
@@ -99,7 +99,7 @@ void DrawWrites(Scenario* scenario) {
   for (Flow& flow : scenario->flows) {
     flow.registers_sends = !dice.OneIn(4);
     flow.registers_receives = !dice.OneIn(4);
-    for (uint64_t i = dice.Below(large ? 4 : 1); i > 0; --i) flow.sizes.push_back(dice.Below(400'000));
+    for (uint64_t i = dice.Below(large ? 3 : 1); i > 0; --i) flow.sizes.push_back(dice.Below(400'000));
   }
 }
 
@@ -110,7 +110,7 @@ void DrawRdma(Scenario* scenario) {
   scenario->params.transport = dice.OneIn(4) ? "verbs" : "auto";
   if (dice.OneIn(2)) {  // enough for a ring to come round
     Flow& flow = scenario->flows[dice.Below(scenario->flows.size())];
-    for (int i = 0; i < 40; ++i) flow.sizes.push_back(dice.Below(30'000));
+    for (int i = 0; i < 40; ++i) flow.sizes.push_back(dice.Below(15'000));
   }
   DrawWrites(scenario);
   if (dice.OneIn(3)) return;
@@ -169,7 +169,7 @@ Scenario DrawFlows(uint64_t seed, int hosts, int rails) {
          static_cast<int>(
              i < static_cast<size_t>(scenario.hosts) ? 0 : dice.Below(static_cast<uint64_t>(scenario.hosts - 1)))) %
         scenario.hosts;
-    auto count = static_cast<size_t>(dice.Between(2, 14));
+    auto count = static_cast<size_t>(dice.Between(2, dice.OneIn(8) ? 14 : 6));
     for (size_t k = 0; k < count; ++k) flow.sizes.push_back(DrawSize(dice));
     flow.pause_ns = dice.OneIn(2) ? dice.Between(kMillisecond, 40 * kMillisecond) : 0;
     flow.ahead = 1 + dice.Below(6);
@@ -227,7 +227,7 @@ void DrawPrograms(Scenario* scenario) {
     ring.calls = dice.Between(1, 4);
     ring.lanes = dice.Between(1, 3);
     ring.slices = dice.Between(1, 4);
-    ring.elements = dice.Between(0, dice.Of({100, 3000, 20'000}));
+    ring.elements = dice.Between(0, dice.Of({100, 3000, 10'000}));
     ring.in_place = dice.OneIn(2);
     ring.abreast = dice.OneIn(2);
     ring.registers = scenario->params.zero_copy_bytes > 0;
@@ -247,6 +247,8 @@ void DrawPrograms(Scenario* scenario) {
     flow.leaves_after = 0;
     if (!dice.OneIn(2)) continue;  // enough to spread
     flow.sizes.resize(4);
+    // By a long one the NIC's rate is known while most receives are still to be posted.
+    if (dice.OneIn(2)) flow.sizes[dice.Below(4)] = 100'000 + dice.Below(200'000);
     while (flow.sizes.size() < 150) flow.sizes.push_back(dice.Below(dice.OneIn(8) ? 40'000 : 5000));
   }
 }

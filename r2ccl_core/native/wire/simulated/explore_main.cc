@@ -60,7 +60,7 @@ struct Options {
   int repaired = 0;
   uint64_t runs = UINT64_MAX;
   uint64_t first = 1;
-  unsigned jobs = 1;
+  unsigned jobs = std::max(1u, std::thread::hardware_concurrency());
   int hosts = 0;  // 0: as the seed says
   int rails = 0;
   bool one = false;
@@ -78,7 +78,7 @@ constexpr char kHelp[] =
     "  --seconds S   for so long (10)\n"
     "  --runs N      so many seeds instead\n"
     "  --first SEED  begin with this seed (1)\n"
-    "  --jobs N      on so many threads (1)\n"
+    "  --jobs N      on so many threads (one for each processor)\n"
     "  --hosts N     of seeds: so many hosts, 2 to 8, with ...\n"
     "  --nics N      ... so many NICs, 1 to 8 (as the seed says)\n"
     "  --no-shrink   of a seed that breaks a rule show the whole scenario, not the least one that still does\n"
@@ -201,18 +201,23 @@ void TellOfCrashes() {
   for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) sigaction(signal, &action, nullptr);
 }
 
+// Work on so many threads, by their numbers. One job is done by this thread: a process that never had another one
+// counts its pointers without atomic instructions.
+void OnThreads(unsigned jobs, const std::function<void(unsigned)>& work) {
+  if (jobs == 1) return work(0);
+  std::vector<std::thread> threads;
+  for (unsigned i = 0; i < jobs; ++i) threads.emplace_back([&work, i] { work(i); });
+  for (std::thread& thread : threads) thread.join();
+}
+
 // `of` by seed, from 1 to `count`.
 std::vector<double> BySeed(int count, unsigned jobs, const std::function<double(uint64_t, std::string*)>& of) {
   std::vector<double> values(static_cast<size_t>(count));
   std::atomic<size_t> next{0};
-  std::vector<std::thread> threads;
   std::vector<std::string> wrong(jobs);
-  for (unsigned i = 0; i < jobs; ++i) {
-    threads.emplace_back([&, i] {
-      for (size_t at = next++; at < values.size(); at = next++) values[at] = of(at + 1, &wrong[i]);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  OnThreads(jobs, [&](unsigned i) {
+    for (size_t at = next++; at < values.size(); at = next++) values[at] = of(at + 1, &wrong[i]);
+  });
   for (const std::string& rule : wrong) {
     if (rule.empty()) continue;
     std::printf("BROKEN: %s\n", rule.c_str());
@@ -386,13 +391,10 @@ int main(int argc, char** argv) {
   Totals totals;
   std::atomic<uint64_t> next{options.first};
   auto begin = std::chrono::steady_clock::now();
-  std::vector<std::thread> threads;
   std::vector<Case> cases = options.every > 0 ? EveryCase() : std::vector<Case>();
-  for (unsigned i = 0; i < options.jobs; ++i) {
-    threads.emplace_back(
-        [&] { options.every > 0 ? WorkOnCases(cases, options, &next, &totals) : Work(options, &next, &totals); });
-  }
-  for (std::thread& thread : threads) thread.join();
+  OnThreads(options.jobs, [&](unsigned) {
+    options.every > 0 ? WorkOnCases(cases, options, &next, &totals) : Work(options, &next, &totals);
+  });
   std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
   std::printf("%" PRIu64 " runs from seed %" PRIu64 " in %.1f s (%.0f a second), %.0f s of virtual time, %" PRIu64
               " events, %" PRIu64 " messages checked, %" PRIu64 " paths lost, %" PRIu64 " chunks sent again, %" PRIu64

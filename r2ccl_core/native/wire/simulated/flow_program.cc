@@ -13,36 +13,46 @@ namespace r2ccl::simulated {
 namespace {
 
 // Eight bytes of a message: others at each place, in each message and flow.
-uint64_t RightWord(uint64_t key, size_t place) {
-  uint64_t word = (key + place) * 0x9e3779b97f4a7c15u;
-  return word ^ word >> 29;
-}
+constexpr uint64_t kFactor = 0x9e3779b97f4a7c15u;
+uint64_t Mixed(uint64_t product) { return product ^ product >> 29; }
+uint64_t RightWord(uint64_t key, size_t place) { return Mixed((key + place) * kFactor); }
 
 uint64_t KeyOf(uint64_t seed, size_t flow, size_t message) {
   return RightWord(seed, flow) ^ RightWord(seed + 1, message) << 1;
 }
 
-void FillRight(uint64_t key, std::vector<char>* data) {
-  size_t whole = data->size() / 8 * 8;
-  for (size_t i = 0; i < whole; i += 8) {
-    uint64_t word = RightWord(key, i);
-    std::memcpy(data->data() + i, &word, 8);
+void FillRight(uint64_t key, const Buffer& buffer) {
+  char* data = buffer.data();
+  size_t whole = buffer.size() / 8 * 8;
+  uint64_t product = key * kFactor;
+  for (size_t i = 0; i < whole; i += 8, product += 8 * kFactor) {
+    uint64_t word = Mixed(product);
+    std::memcpy(data + i, &word, 8);
   }
   uint64_t last = RightWord(key, whole);
-  std::copy_n(reinterpret_cast<const char*>(&last), data->size() - whole, data->begin() + static_cast<int64_t>(whole));
+  std::memcpy(data + whole, &last, buffer.size() - whole);
 }
 
 // The first place of `size` bytes that is wrong; `size` where none is.
-size_t FirstWrong(uint64_t key, const std::vector<char>& data, size_t size) {
-  size_t whole = size / 8 * 8;
-  for (size_t i = 0; i < whole; i += 8) {
-    uint64_t word;
-    std::memcpy(&word, data.data() + i, 8);
-    if (word != RightWord(key, i)) return i;
+size_t FirstWrong(uint64_t key, const char* data, size_t size) {
+  // Whole blocks first, with one question for each of them instead of one for each word.
+  constexpr size_t kBlock = 512;
+  size_t place = 0;
+  for (; place + kBlock <= size; place += kBlock) {
+    uint64_t differs = 0;
+    uint64_t product = (key + place) * kFactor;
+    for (size_t i = 0; i < kBlock; i += 8, product += 8 * kFactor) {
+      uint64_t word;
+      std::memcpy(&word, data + place + i, 8);
+      differs |= word ^ Mixed(product);
+    }
+    if (differs != 0) break;
   }
-  uint64_t last = RightWord(key, whole);
-  const char* end = reinterpret_cast<const char*>(&last);
-  return std::equal(end, end + (size - whole), data.begin() + static_cast<int64_t>(whole)) ? size : whole;
+  for (; place < size; place += 8) {
+    uint64_t word = RightWord(key, place);
+    if (std::memcmp(data + place, &word, std::min<size_t>(8, size - place)) != 0) return place;
+  }
+  return size;
 }
 
 class DirectSend final : public SendEnd {
@@ -203,10 +213,10 @@ void FlowProgram::RunSender() {
       ++i;
       continue;
     }
-    CheckLet(*from_, *sends_[i].data, "a send");
+    CheckLet(*from_, sends_[i].data, "a send");
     CheckArrived(sends_[i]);
-    Unregister(from_, flow_.registers_sends, *sends_[i].data);
-    std::fill(sends_[i].data->begin(), sends_[i].data->end(), kOverwritten);
+    Unregister(from_, flow_.registers_sends, sends_[i].data);
+    Overwrite(sends_[i].data);
     sends_.erase(sends_.begin() + static_cast<ptrdiff_t>(i));
     ++sent_;
   }
@@ -231,7 +241,7 @@ void FlowProgram::RunReceiver() {
     Status status = request->owner->Test(request, &done, &size);
     if (!status.ok()) return EndReceiver();
     if (!done) return;
-    CheckReceived(*receives_.front().data, size);
+    CheckReceived(receives_.front().data, size);
     Keep(std::move(receives_.front().data));
     receives_.pop_front();
     if (++received_ == flow_.leaves_after) return Leave();
@@ -305,7 +315,7 @@ void FlowProgram::CheckNoneWaits() {
 
 void FlowProgram::CheckKept() {
   for (const auto& data : kept_) {
-    if (!IsAsLeft(*data)) Break("a buffer was written after its receive had completed");
+    if (!IsAsLeft(data)) Break("a buffer was written after its receive had completed");
   }
 }
 
@@ -325,10 +335,10 @@ bool FlowProgram::Extend() {
   return true;
 }
 
-void FlowProgram::Keep(std::unique_ptr<std::vector<char>> data) {
-  CheckLet(*to_, *data, "a receive");
-  Unregister(to_, flow_.registers_receives, *data);
-  std::fill(data->begin(), data->end(), kOverwritten);
+void FlowProgram::Keep(Buffer data) {
+  CheckLet(*to_, data, "a receive");
+  Unregister(to_, flow_.registers_receives, data);
+  Overwrite(data);
   kept_.push_back(std::move(data));
 }
 
@@ -357,16 +367,15 @@ void FlowProgram::Leave() {
 
 bool FlowProgram::Send(bool* later) {
   size_t size = flow_.sizes[next_send_];
-  auto data = std::make_unique<std::vector<char>>(size);
-  FillRight(KeyOf(seed_, number_, next_send_), data.get());
-  Register(from_, flow_.registers_sends, *data);
+  if (!unsent_) FillRight(KeyOf(seed_, number_, next_send_), unsent_.emplace(size));
+  Register(from_, flow_.registers_sends, *unsent_);
   Request* request = nullptr;
-  Status status = sender_->Isend(data->data(), size, &request);
-  if (request == nullptr) Unregister(from_, flow_.registers_sends, *data);
+  Status status = sender_->Isend(unsent_->data(), size, &request);
+  if (request == nullptr) Unregister(from_, flow_.registers_sends, *unsent_);
   if (!status.ok()) return false;
   *later = request == nullptr;
   if (*later) return true;
-  sends_.push_back({std::move(data), request, next_send_});
+  sends_.push_back({*std::exchange(unsent_, {}), request, next_send_});
   ++next_send_;
   if (flow_.pause_ns > 0) {
     next_send_ns_ = world_->Now() + flow_.pause_ns;
@@ -376,16 +385,16 @@ bool FlowProgram::Send(bool* later) {
 }
 
 bool FlowProgram::Receive(bool* later) {
-  auto data = std::make_unique<std::vector<char>>(flow_.sizes[next_receive_] + next_receive_ % 3, kOverwritten);
-  Register(to_, flow_.registers_receives, *data);
+  if (!unposted_) Overwrite(unposted_.emplace(flow_.sizes[next_receive_] + next_receive_ % 3));
+  Register(to_, flow_.registers_receives, *unposted_);
   Request* request = nullptr;
   bool watched = flow_.by_nccl && next_receive_ % 5 == 0;
-  Status status = receiver_->Irecv(data->data(), data->size(), &request, watched);
-  if (request == nullptr) Unregister(to_, flow_.registers_receives, *data);
+  Status status = receiver_->Irecv(unposted_->data(), unposted_->size(), &request, watched);
+  if (request == nullptr) Unregister(to_, flow_.registers_receives, *unposted_);
   if (!status.ok()) return false;
   *later = request == nullptr;
   if (*later) return true;
-  receives_.push_back({std::move(data), request, next_receive_});
+  receives_.push_back({*std::exchange(unposted_, {}), request, next_receive_});
   ++next_receive_;
   if (flow_.late_receives) {
     next_receive_ns_ = world_->Now() + 2 * flow_.pause_ns + kMillisecond;
@@ -394,14 +403,14 @@ bool FlowProgram::Receive(bool* later) {
   return true;
 }
 
-void FlowProgram::CheckReceived(const std::vector<char>& data, uint64_t size) {
+void FlowProgram::CheckReceived(const Buffer& data, uint64_t size) {
+  bool as_sent = size == flow_.sizes[received_];
+  size_t place = as_sent ? FirstWrong(KeyOf(seed_, number_, received_), data.data(), size) : 0;
+  if (as_sent && place == size) return;
   std::string which = "message " + std::to_string(received_) + " of flow " + std::to_string(number_);
-  if (size != flow_.sizes[received_]) {
-    return Break(which + " came with " + std::to_string(size) + " bytes instead of " +
-                 std::to_string(flow_.sizes[received_]));
-  }
-  size_t place = FirstWrong(KeyOf(seed_, number_, received_), data, size);
-  if (place < size) Break(which + " is wrong near byte " + std::to_string(place) + " of " + std::to_string(size));
+  std::string bytes = std::to_string(size);
+  if (as_sent) return Break(which + " is wrong near byte " + std::to_string(place) + " of " + bytes);
+  Break(which + " came with " + bytes + " bytes instead of " + std::to_string(flow_.sizes[received_]));
 }
 
 void FlowProgram::EndSender() {
@@ -413,8 +422,8 @@ void FlowProgram::EndSender() {
 void FlowProgram::EndSends() {
   for (const Pending& send : sends_) {
     if (send.request->state.load() == Request::kPending) continue;
-    CheckLet(*from_, *send.data, "a send");
-    Unregister(from_, flow_.registers_sends, *send.data);
+    CheckLet(*from_, send.data, "a send");
+    Unregister(from_, flow_.registers_sends, send.data);
   }
 }
 
@@ -422,7 +431,7 @@ void FlowProgram::EndReceiver() {
   receive_ended_ = true;
   for (const Pending& receive : receives_) {
     if (receive.request->state.load() == Request::kPending) continue;
-    Unregister(to_, flow_.registers_receives, *receive.data);
+    Unregister(to_, flow_.registers_receives, receive.data);
   }
 }
 

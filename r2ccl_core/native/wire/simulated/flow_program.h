@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -62,7 +63,7 @@ class FlowProgram final : public Program {
 
  private:
   struct Pending {
-    std::unique_ptr<std::vector<char>> data;
+    Buffer data;
     Request* request = nullptr;
     size_t message = 0;
   };
@@ -72,12 +73,12 @@ class FlowProgram final : public Program {
   bool all_sent() const { return sent_ == flow_.sizes.size(); }
   bool all_received() const { return received_ == flow_.sizes.size(); }
   std::string State() const;
-  void Keep(std::unique_ptr<std::vector<char>> data);
+  void Keep(Buffer data);
   void CheckArrived(const Pending& send);
   void Leave();
   bool Send(bool* later);
   bool Receive(bool* later);
-  void CheckReceived(const std::vector<char>& data, uint64_t size);
+  void CheckReceived(const Buffer& data, uint64_t size);
   void EndSender();
   void EndSends();
   void EndReceiver();
@@ -97,7 +98,8 @@ class FlowProgram final : public Program {
   int64_t next_send_ns_ = 0, next_receive_ns_ = 0;
   std::vector<Pending> sends_;
   std::deque<Pending> receives_;
-  std::vector<std::unique_ptr<std::vector<char>>> kept_;
+  std::optional<Buffer> unsent_, unposted_;  // of the next of each, which the connection could not take
+  std::vector<Buffer> kept_;
   std::set<size_t> arrived_before_;  // the receiver closed, but were not asked about
   bool send_ended_ = false, receive_ended_ = false, has_left_ = false;
 };

@@ -378,12 +378,12 @@ void Process::OnLink(int nic, bool running) {
 }
 
 void Process::Refuse(const Packet& packet, int nic) {
-  Packet answer;
-  answer.kind = Packet::Kind::kReset;
-  answer.from = packet.to;
-  answer.to = packet.from;
-  answer.stream = packet.stream;
-  answer.last = packet.kind == Packet::Kind::kSyn;
+  PacketPointer answer = world_->NewPacket();
+  answer->kind = Packet::Kind::kReset;
+  answer->from = packet.to;
+  answer->to = packet.from;
+  answer->stream = packet.stream;
+  answer->last = packet.kind == Packet::Kind::kSyn;
   world_->Send(host_, nic, std::move(answer));
 }
 
@@ -480,13 +480,13 @@ void Process::TickQuestions(int64_t now_ns) {
     } else if (asked.attempts_left > 0 && now_ns >= asked.next_attempt_ns) {
       --asked.attempts_left;
       asked.next_attempt_ns = now_ns + asked.question.patience_ns / 3;
-      Packet packet;
-      packet.kind = Packet::Kind::kQuestion;
-      packet.from = asked.question.nic.address.s_addr;
-      packet.to = asked.question.target.address.s_addr;
-      packet.stream = number;
-      packet.bytes = asked.question.greeting;
-      world_->Send(host_, RailOf(packet.from), std::move(packet));
+      PacketPointer packet = world_->NewPacket();
+      packet->kind = Packet::Kind::kQuestion;
+      packet->from = asked.question.nic.address.s_addr;
+      packet->to = asked.question.target.address.s_addr;
+      packet->stream = number;
+      packet->bytes = asked.question.greeting;
+      world_->Send(host_, RailOf(asked.question.nic.address.s_addr), std::move(packet));
     }
   }
   for (uint64_t number : late) Settle(number, Answer::kSilent, "");
@@ -505,22 +505,22 @@ void Process::Settle(uint64_t number, Answer answer, const std::string& said) {
 
 // The kernel answers a question without words by itself, the process a greeting.
 void Process::AnswerQuestion(const Packet& packet, int nic) {
-  Packet answer;
-  answer.kind = Packet::Kind::kAnswer;
-  answer.from = packet.to;
-  answer.to = packet.from;
-  answer.stream = packet.stream;
-  answer.last = !alive_;
+  PacketPointer answer = world_->NewPacket();
+  answer->kind = Packet::Kind::kAnswer;
+  answer->from = packet.to;
+  answer->to = packet.from;
+  answer->stream = packet.stream;
+  answer->last = !alive_;
   if (packet.bytes.empty() || !alive_) {
     world_->Send(host_, nic, std::move(answer));
     return;
   }
-  Soon([this, answer, nic, asked = packet.bytes]() mutable {
+  Soon([this, answer = std::move(answer), nic, asked = packet.bytes]() mutable {
     Frame frame;
     if (!DecodeFrame(reinterpret_cast<const uint8_t*>(asked.data()), &frame).ok()) return;
     auto sender = senders_.find(frame.a);
     bool lives = sender != senders_.end() && !sender->second->has_ended();
-    answer.bytes = lives ? EncodeControl(FrameType::kPing) : EncodeClose(0);
+    answer->bytes = lives ? EncodeControl(FrameType::kPing) : EncodeClose(0);
     world_->Send(host_, nic, std::move(answer));
   });
 }

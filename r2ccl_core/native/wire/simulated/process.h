@@ -8,7 +8,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -131,7 +130,7 @@ class Process final : public Receiver, public Asker, private plugin::Carrier {
   bool has_nothing() const;
   // Whether a stream is about to read from, or to write into, these bytes.
   bool Touches(const char* data, size_t bytes) const;
-  std::set<const SocketStream*>& streams() { return streams_; }
+  std::vector<const SocketStream*>& streams() { return streams_; }
   // As a poller keeps what it watches: a stream and its owner live until the stream lets go.
   void Keep(std::shared_ptr<SocketStream> stream, std::shared_ptr<StreamOwner> owner);
   std::shared_ptr<StreamOwner> OwnerOf(const SocketStream* stream) const;
@@ -188,7 +187,7 @@ class Process final : public Receiver, public Asker, private plugin::Carrier {
 
   World* const world_;
   const int host_;
-  std::set<const SocketStream*> streams_;  // that exist
+  std::vector<const SocketStream*> streams_;  // that exist
   Environment environment_;
   SimulatedWire wire_{this};
   SimulatedLoop loop_{this};

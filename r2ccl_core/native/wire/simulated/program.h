@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,19 @@
 #include "wire/simulated/process.h"
 
 namespace r2ccl::simulated {
+
+// Memory of a program's, without a value at first.
+class Buffer {
+ public:
+  explicit Buffer(size_t size) : bytes_(std::make_unique_for_overwrite<char[]>(size)), size_(size) {}
+  char* data() const { return bytes_.get(); }
+  size_t size() const { return size_; }
+  operator std::span<const char>() const { return {data(), size_}; }  // NOLINT: as of a vector
+
+ private:
+  std::unique_ptr<char[]> bytes_;
+  size_t size_;
+};
 
 class Program {
  public:
@@ -50,22 +64,23 @@ class Program {
     if (wrong_.empty()) wrong_ = rule;
   }
   // The memory is the program's again.
-  void CheckLet(const Process& process, const std::vector<char>& data, const std::string& which) {
+  void CheckLet(const Process& process, std::span<const char> data, const char* which) {
     if (process.is_alive() && process.Touches(data.data(), data.size())) {
-      Break("the buffer of " + which + " that is over is still used");
+      Break(std::string("the buffer of ") + which + " that is over is still used");
     }
   }
   // A request that is over needs no memory, whatever devices still have of it.
-  static void Register(Process* process, bool registers, const std::vector<char>& data) {
+  static void Register(Process* process, bool registers, std::span<const char> data) {
     if (registers && process->rdma() != nullptr) process->rdma()->AddMemory(data.data(), data.size());
   }
-  static void Unregister(Process* process, bool registers, const std::vector<char>& data) {
+  static void Unregister(Process* process, bool registers, std::span<const char> data) {
     if (registers && process->rdma() != nullptr) process->rdma()->DropMemory(data.data(), data.size());
   }
   // What was overwritten when it was let go of.
-  static bool IsAsLeft(const std::vector<char>& data) {
+  static bool IsAsLeft(std::span<const char> data) {
     return data.empty() || (data[0] == kOverwritten && std::memcmp(data.data(), data.data() + 1, data.size() - 1) == 0);
   }
+  static void Overwrite(const Buffer& buffer) { std::memset(buffer.data(), kOverwritten, buffer.size()); }
   static constexpr char kOverwritten = static_cast<char>(0xee);
 
  private:

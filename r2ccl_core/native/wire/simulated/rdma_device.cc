@@ -161,16 +161,16 @@ class QueuePair : public std::enable_shared_from_this<QueuePair> {
       auto one = std::find_if(sendings_.begin(), sendings_.end(), [this](const Sending& s) { return next_ < s.end; });
       size_t offset = (next_ - one->first) * world_->segment_bytes;
       size_t bytes = std::min<size_t>(world_->segment_bytes, one->bytes - offset);
-      Packet packet = PacketTo(Packet::Kind::kRdma, psn_ + next_);
-      packet.last = next_ + 1 == one->end;
+      PacketPointer packet = PacketTo(Packet::Kind::kRdma, psn_ + next_);
+      packet->last = next_ + 1 == one->end;
       if (one->local_key != 0) {
         if (!device_->Knows(one->local_key, one->data + offset, bytes)) {
           return world_->Break("a device reads memory whose send is over");
         }
-        packet.window = one->remote_key;
-        packet.address = one->address + offset;
+        packet->window = one->remote_key;
+        packet->address = one->address + offset;
       }
-      packet.bytes.assign(one->data + offset, bytes);
+      packet->bytes.assign(one->data + offset, bytes);
       if (!world_->Send(device_->host_, rail_, std::move(packet))) return PumpLater();
       most_sent_ = std::max(most_sent_, ++next_);
     }
@@ -184,14 +184,14 @@ class QueuePair : public std::enable_shared_from_this<QueuePair> {
       self->Pump();
     });
   }
-  Packet PacketTo(Packet::Kind kind, uint64_t psn) const {
-    Packet packet;
-    packet.kind = kind;
-    packet.from = AddressOf(device_->host_, rail_).s_addr;
-    packet.to = peer_address_;
-    packet.stream = peer_number_;
-    packet.expected = birth_;
-    packet.first = psn & kMostPsn;
+  PacketPointer PacketTo(Packet::Kind kind, uint64_t psn) const {
+    PacketPointer packet = world_->NewPacket();
+    packet->kind = kind;
+    packet->from = AddressOf(device_->host_, rail_).s_addr;
+    packet->to = peer_address_;
+    packet->stream = peer_number_;
+    packet->expected = birth_;
+    packet->first = psn & kMostPsn;
     return packet;
   }
 
@@ -221,16 +221,26 @@ class QueuePair : public std::enable_shared_from_this<QueuePair> {
   }
 
   void ArmTimer() {
-    world_->After(kTimeoutNs, [weak = weak_from_this(), generation = ++timer_] {
+    timer_ns_ = world_->Now() + kTimeoutNs;
+    if (!std::exchange(awaits_timer_, true)) AwaitTimer();
+  }
+  // One event for however many times it is set anew meanwhile.
+  void AwaitTimer() {
+    world_->At(timer_ns_, [weak = weak_from_this()] {
       auto self = weak.lock();
-      if (self == nullptr || generation != self->timer_ || self->state_ != State::kConnected) return;
-      if (self->sendings_.empty()) return;
-      if (++self->retries_ > kRetries) return self->Fail("transport retry counter exceeded");
-      self->went_back_ = false;
-      self->GoBack();
-      self->Pump();
-      self->ArmTimer();
+      if (self == nullptr) return;
+      if (self->world_->Now() < self->timer_ns_ && !self->sendings_.empty()) return self->AwaitTimer();
+      self->awaits_timer_ = false;
+      self->OnTimer();
     });
+  }
+  void OnTimer() {
+    if (state_ != State::kConnected || sendings_.empty()) return;
+    if (++retries_ > kRetries) return Fail("transport retry counter exceeded");
+    went_back_ = false;
+    GoBack();
+    Pump();
+    ArmTimer();
   }
 
   // Receiving -------------------------------------------------------------------------------------------------
@@ -270,8 +280,8 @@ class QueuePair : public std::enable_shared_from_this<QueuePair> {
     if (packet.last || expected_ % kAnswerEvery == 0) Answer(false);
   }
   void Answer(bool missing) {
-    Packet packet = PacketTo(Packet::Kind::kRdmaAnswer, peer_psn_ + expected_);
-    packet.demands = missing;
+    PacketPointer packet = PacketTo(Packet::Kind::kRdmaAnswer, peer_psn_ + expected_);
+    packet->demands = missing;
     world_->Send(device_->host_, rail_, std::move(packet));
   }
 
@@ -344,7 +354,8 @@ class QueuePair : public std::enable_shared_from_this<QueuePair> {
   int retries_ = 0;
   bool went_back_ = false;  // for what is missing now
   bool waits_for_nic_ = false;
-  uint64_t timer_ = 0;
+  int64_t timer_ns_ = 0;
+  bool awaits_timer_ = false;
 
   std::deque<std::pair<uint64_t, uint32_t>> posted_;
   uint64_t expected_ = 0;

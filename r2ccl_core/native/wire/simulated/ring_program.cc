@@ -144,7 +144,7 @@ bool RingProgram::Begin(Rank& rank) {
 }
 
 // The buffers are the program's again.
-void RingProgram::Let(Rank& rank, const std::string& which) {
+void RingProgram::Let(Rank& rank, const char* which) {
   CheckLet(*rank.process, rank.output, which);
   CheckLet(*rank.process, rank.input, which);
   if (!std::exchange(rank.registered, false)) return;

@@ -50,7 +50,7 @@ class RingProgram final : public Program {
 
   bool IsReady(Rank& rank);
   bool Begin(Rank& rank);
-  void Let(Rank& rank, const std::string& which);
+  void Let(Rank& rank, const char* which);
   void Fail(Rank& rank, const std::string& why);
   static void CloseConnections(Rank& rank);
   void Finish(Rank& rank);

@@ -24,11 +24,11 @@ constexpr int64_t kLatestWordNs = 40 * kMillisecond;  // as Linux puts an acknow
 }  // namespace
 
 void Socket::Connect() {
-  Packet hello;
-  hello.kind = Packet::Kind::kSyn;
-  hello.from = AddressOf(host_, rail_).s_addr;
-  hello.to = remote_;
-  hello.stream = number_;
+  PacketPointer hello = world_->NewPacket();
+  hello->kind = Packet::Kind::kSyn;
+  hello->from = AddressOf(host_, rail_).s_addr;
+  hello->to = remote_;
+  hello->stream = number_;
   world_->Send(host_, rail_, std::move(hello));
   world_->Wait(kFirstTimeoutNs << tries_++, [weak = weak_from_this()] {
     auto self = weak.lock();
@@ -39,8 +39,8 @@ void Socket::Connect() {
 void Socket::Accept() {
   if (state_ == State::kOpening) state_ = State::kOpen;
   most_out_ = world_->answer_bytes;
-  Packet answer = Segment(0);
-  answer.kind = Packet::Kind::kSynAck;
+  PacketPointer answer = Segment(0);
+  answer->kind = Packet::Kind::kSynAck;
   world_->Send(host_, rail_, std::move(answer));
 }
 
@@ -89,20 +89,20 @@ bool Socket::ReadProgress(Progress* progress) const {
   return true;
 }
 
-Packet Socket::Segment(uint64_t first) const {
-  Packet packet;
-  packet.from = AddressOf(host_, rail_).s_addr;
-  packet.to = remote_;
-  packet.stream = number_;
-  packet.first = first;
-  packet.expected = expected_;
-  packet.window = window();
-  packet.taken = taken_;
+PacketPointer Socket::Segment(uint64_t first) const {
+  PacketPointer packet = world_->NewPacket();
+  packet->from = AddressOf(host_, rail_).s_addr;
+  packet->to = remote_;
+  packet->stream = number_;
+  packet->first = first;
+  packet->expected = expected_;
+  packet->window = window();
+  packet->taken = taken_;
   for (const auto& [place, bytes] : ahead_) {
-    if (!packet.ahead.empty() && packet.ahead.back().second >= place) {
-      packet.ahead.back().second = std::max<uint64_t>(packet.ahead.back().second, place + bytes.size());
+    if (!packet->ahead.empty() && packet->ahead.back().second >= place) {
+      packet->ahead.back().second = std::max<uint64_t>(packet->ahead.back().second, place + bytes.size());
     } else {
-      packet.ahead.emplace_back(place, place + bytes.size());
+      packet->ahead.emplace_back(place, place + bytes.size());
     }
   }
   return packet;
@@ -124,10 +124,10 @@ void Socket::SendWordSoon() {
 
 // False where the own NIC's queue has no room: a kernel does not count that as sent, and tries again.
 bool Socket::SendSegment(uint64_t first, size_t bytes, bool again) {
-  Packet packet = Segment(first);
-  packet.bytes = out_.From(first - unacked_).substr(0, bytes);
-  packet.demands = true;
-  packet.last = closing_ && first + bytes == unacked_ + out_.size();
+  PacketPointer packet = Segment(first);
+  packet->bytes = out_.From(first - unacked_).substr(0, bytes);
+  packet->demands = true;
+  packet->last = closing_ && first + bytes == unacked_ + out_.size();
   if (!world_->Send(host_, rail_, std::move(packet))) {
     SendLater();
     return false;
@@ -245,13 +245,24 @@ void Socket::ArmTimer() {
   timeout_ns = std::min(kMostTimeoutNs, timeout_ns << std::min(backoff_, 20));
   bool probes = !probed_ && !recovering_ && rtt_ns_ > 0 && backoff_ == 0 && most_sent_ > unacked_;
   if (probes) timeout_ns = std::min(timeout_ns, 2 * rtt_ns_ + kLeastProbeNs);
-  world_->Wait(timeout_ns, [weak = weak_from_this(), generation = ++timer_] {
-    if (auto self = weak.lock()) self->OnTimer(generation);
+  timer_ns_ = world_->Now() + timeout_ns;
+  AwaitTimer();
+}
+
+void Socket::AwaitTimer() {
+  if (timer_event_ns_ != 0 && timer_event_ns_ <= timer_ns_) return;
+  timer_event_ns_ = timer_ns_;
+  world_->Wait(timer_ns_ - world_->Now(), [weak = weak_from_this(), at_ns = timer_ns_] {
+    auto self = weak.lock();
+    if (self == nullptr || self->timer_event_ns_ != at_ns) return;  // a sooner one took its place
+    self->timer_event_ns_ = 0;
+    if (!self->timer_armed_) return;
+    at_ns < self->timer_ns_ ? self->AwaitTimer() : self->OnTimer();
   });
 }
 
-void Socket::OnTimer(uint64_t generation) {
-  if (generation != timer_ || state_ != State::kOpen) return;
+void Socket::OnTimer() {
+  if (state_ != State::kOpen) return;
   timer_armed_ = false;
   bool owes = most_sent_ > unacked_;
   if (!owes && out_.empty() && (!closing_ || ended_acked_)) return;
@@ -279,8 +290,8 @@ void Socket::OnTimer(uint64_t generation) {
 // Without bytes, which the other end answers in any case.
 void Socket::SendProbeOfWindow() {
   ++probes_;
-  Packet probe = Segment(next_);
-  probe.demands = true;
+  PacketPointer probe = Segment(next_);
+  probe->demands = true;
   world_->Send(host_, rail_, std::move(probe));
 }
 
@@ -355,7 +366,6 @@ void Socket::TakeWord(const Packet& packet) {
       sent_again_.clear();
     }
     timer_armed_ = false;  // it begins anew
-    ++timer_;
   }
   TakeAhead(packet);
   SendMissing();
@@ -394,8 +404,8 @@ void Socket::TakeBytes(const Packet& packet) {
 
 void Socket::Reset() {
   if (state_ == State::kOpen || state_ == State::kOpening) {
-    Packet packet = Segment(next_);
-    packet.kind = Packet::Kind::kReset;
+    PacketPointer packet = Segment(next_);
+    packet->kind = Packet::Kind::kReset;
     world_->Send(host_, rail_, std::move(packet));
   }
   state_ = State::kReset;

@@ -72,10 +72,11 @@ class Socket : public std::enable_shared_from_this<Socket> {
   void AskWhetherThere();
   void SendWord();
   void SendWordSoon();
-  Packet Segment(uint64_t first) const;
+  PacketPointer Segment(uint64_t first) const;
   void NoteHeld();
   void ArmTimer();
-  void OnTimer(uint64_t generation);
+  void AwaitTimer();
+  void OnTimer();
   void Tell() {
     if (user_ != nullptr) user_->OnChange();
   }
@@ -123,8 +124,11 @@ class Socket : public std::enable_shared_from_this<Socket> {
   // not.
   int64_t held_ns_ = 0;
   int64_t held_since_ns_ = 0;
-  uint64_t timer_ = 0;  // generation
+  // It is set anew with each acknowledgement, and only the latest time counts: one event is under way, which goes on
+  // waiting where it comes too early.
   bool timer_armed_ = false;
+  int64_t timer_ns_ = 0;
+  int64_t timer_event_ns_ = 0;  // 0: none
   bool waits_for_nic_ = false;  // whose queue was full
 
   // Receiving.

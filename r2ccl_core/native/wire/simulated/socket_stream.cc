@@ -7,7 +7,7 @@
 namespace r2ccl::simulated {
 
 SocketStream::~SocketStream() {
-  process_->streams().erase(this);
+  std::erase(process_->streams(), this);
   if (open_) socket_->SetUser(nullptr);
 }
 
@@ -63,19 +63,19 @@ void SocketStream::Wake() {
 }
 
 void SocketStream::Say(const std::string& frames) {
-  control_ += frames;
+  control_.Append(frames);
   end_ += frames.size();
   if (!sending_) FlushControl();
 }
 
 bool SocketStream::FlushControl() {
   while (!control_.empty()) {
-    size_t taken = socket_->Write(control_.data(), control_.size());
+    size_t taken = socket_->Write(control_.From(0).data(), control_.size());
     if (taken == 0) {
       wants_write_ = true;
       return false;
     }
-    control_.erase(0, taken);
+    control_.Drop(taken);
   }
   return true;
 }
@@ -175,13 +175,13 @@ void SocketStream::Cut() {
   socket_->SetUser(nullptr);
   socket_->Reset();
   sending_ = polled_ = dialling_ = false;
-  control_.clear();
+  control_.Clear();
   process_->LetGo(this);
 }
 
 void SocketStream::HangUp(const std::string& farewell) {
   if (dialling_ || sending_ || !open_) return Cut();
-  control_ += farewell;
+  control_.Append(farewell);
   if (!FlushControl()) return Cut();
   open_ = false;
   reader_.Stop();

@@ -9,6 +9,7 @@
 #include "failover/stream.h"
 #include "wire/first_stream.h"
 #include "wire/frame_reader.h"
+#include "wire/simulated/byte_queue.h"
 #include "wire/simulated/process.h"
 #include "wire/simulated/socket.h"
 
@@ -23,7 +24,7 @@ class SocketStream final : public FirstStream, public SocketUser, public std::en
         traffic_(traffic),
         socket_(std::move(socket)),
         reader_(owner, path, traffic) {
-    process_->streams().insert(this);
+    process_->streams().push_back(this);
   }
   ~SocketStream() override;
 
@@ -75,7 +76,7 @@ class SocketStream final : public FirstStream, public SocketUser, public std::en
   bool wants_write_ = false;
   bool polled_ = false;
   bool woken_ = false;  // and has not run yet
-  std::string control_;
+  ByteQueue control_;
   bool sending_ = false;
   uint8_t header_[kHeaderBytes] = {};
   const char* body_ = nullptr;

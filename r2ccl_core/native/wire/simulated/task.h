@@ -15,15 +15,7 @@ class Task {
   Task() = default;
   template <typename What, typename = std::enable_if_t<!std::is_same_v<std::decay_t<What>, Task>>>
   Task(What&& what) {  // NOLINT: as std::function
-    using Kept = std::decay_t<What>;
-    if constexpr (sizeof(Kept) <= kRoom && std::is_nothrow_move_constructible_v<Kept>) {
-      new (room_) Kept(std::forward<What>(what));
-      kind_ = &kKind<Kept>;
-    } else {
-      auto elsewhere = [kept = std::make_unique<Kept>(std::forward<What>(what))] { (*kept)(); };
-      new (room_) decltype(elsewhere)(std::move(elsewhere));
-      kind_ = &kKind<decltype(elsewhere)>;
-    }
+    Make(std::forward<What>(what));
   }
   Task(Task&& other) noexcept { Take(other); }
   Task& operator=(Task&& other) noexcept {
@@ -35,6 +27,23 @@ class Task {
   ~Task() { Drop(); }
 
   void operator()() { kind_->run(room_); }
+  // REQUIRES: it is empty.
+  template <typename What>
+  void Make(What&& what) {
+    using Kept = std::decay_t<What>;
+    if constexpr (sizeof(Kept) <= kRoom && std::is_nothrow_move_constructible_v<Kept>) {
+      new (room_) Kept(std::forward<What>(what));
+      kind_ = &kKind<Kept>;
+    } else {
+      auto elsewhere = [kept = std::make_unique<Kept>(std::forward<What>(what))] { (*kept)(); };
+      new (room_) decltype(elsewhere)(std::move(elsewhere));
+      kind_ = &kKind<decltype(elsewhere)>;
+    }
+  }
+  // Gives up what it holds.
+  void Drop() {
+    if (const Kind* kind = std::exchange(kind_, nullptr)) kind->drop(room_);
+  }
 
  private:
   static constexpr size_t kRoom = 96;
@@ -56,9 +65,6 @@ class Task {
   void Take(Task& other) {
     kind_ = std::exchange(other.kind_, nullptr);
     if (kind_ != nullptr) kind_->move(other.room_, room_);
-  }
-  void Drop() {
-    if (const Kind* kind = std::exchange(kind_, nullptr)) kind->drop(room_);
   }
 
   const Kind* kind_ = nullptr;

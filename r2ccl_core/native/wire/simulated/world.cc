@@ -47,29 +47,26 @@ World::World(uint64_t seed, int hosts, int rails)
   }
 }
 
-void World::Add(int64_t when_ns, bool is_news, Task what) {
-  if (free_whats_.empty()) {
-    free_whats_.push_back(static_cast<uint32_t>(whats_.size()));
-    whats_.emplace_back();
-  }
-  uint32_t place = free_whats_.back();
-  free_whats_.pop_back();
-  whats_[place] = std::move(what);
+Task* World::Add(int64_t when_ns, bool is_news) {
+  if (free_tasks_.empty()) free_tasks_.push_back(&tasks_.emplace_back());
+  Task* what = free_tasks_.back();
+  free_tasks_.pop_back();
   news_ += is_news ? 1 : 0;
-  queue_.push({std::max(when_ns, now_ns_), next_event_++, place, is_news});
+  queue_.Push({std::max(when_ns, now_ns_), next_event_++ * 2 + (is_news ? 1 : 0), what});
+  return what;
 }
 
 bool World::Step(int64_t until_ns) {
-  if (queue_.empty() || queue_.top().when_ns > until_ns) return false;
-  Event event = queue_.top();
-  queue_.pop();
+  if (queue_.empty() || queue_.Top().when_ns > until_ns) return false;
+  Event event = queue_.Top();
+  queue_.Pop();
   now_ns_ = event.when_ns;
-  Task what = std::move(whats_[event.what]);
-  free_whats_.push_back(event.what);
-  news_ -= event.is_news ? 1 : 0;
+  news_ -= event.number % 2;
   ++events_;
   if (moments_ != nullptr && (moments_->empty() || moments_->back() != now_ns_)) moments_->push_back(now_ns_);
-  what();
+  (*event.what)();
+  event.what->Drop();
+  free_tasks_.push_back(event.what);
   return true;
 }
 
@@ -103,33 +100,31 @@ bool World::IsLost(const Sickness& sickness, bool* burst, const Packet& packet) 
   } else {
     *burst = false;
   }
-  bool rdma = packet.kind == Packet::Kind::kRdma || packet.kind == Packet::Kind::kRdmaAnswer;
-  return sickness.black || *burst || (rdma && sickness.rdma_black) ||
+  return sickness.black || *burst || (packet.is_rdma() && sickness.rdma_black) ||
          (sickness.larger_than > 0 && packet.size() > sickness.larger_than) || Chance(sickness.loss);
 }
 
-bool World::Send(int host, int rail, Packet packet) {
+bool World::Send(int host, int rail, PacketPointer packet) {
   Port& from = port(host, rail);
   if (!from.link || is_off_[static_cast<size_t>(host)]) return true;
   double rate = from.bytes_per_ns * from.out.rate;
   from.out_free_ns = std::max(from.out_free_ns, now_ns_ - static_cast<int64_t>(from.bucket_bytes / rate));
   int64_t waits_ns = std::max<int64_t>(0, from.out_free_ns - now_ns_);
-  double most = packet.bytes.empty() ? kQueueBytes : kOwnQueueBytes;
+  double most = packet->bytes.empty() ? kQueueBytes : kOwnQueueBytes;
   if (static_cast<double>(waits_ns) * rate > most) return false;
-  from.out_free_ns += static_cast<int64_t>(static_cast<double>(packet.size()) / rate);
-  if (IsLost(from.out, &from.out_burst, packet)) return true;
+  from.out_free_ns += static_cast<int64_t>(static_cast<double>(packet->size()) / rate);
+  if (IsLost(from.out, &from.out_burst, *packet)) return true;
   bool twice = Chance(from.out.duplicate);
-  if (!packet.bytes.empty() && Chance(from.out.corrupt)) {
-    packet.bytes[Draw(packet.bytes.size())] ^= static_cast<char>(1 << Draw(8));
+  if (!packet->bytes.empty() && Chance(from.out.corrupt)) {
+    packet->bytes[Draw(packet->bytes.size())] ^= static_cast<char>(1 << Draw(8));
   }
-  auto carried = std::make_shared<const Packet>(std::move(packet));
-  for (int i = 0; i < (twice ? 2 : 1); ++i) {
-    int64_t extra_ns = from.out.delay_ns;
-    if (carried->kind == Packet::Kind::kRdma || carried->kind == Packet::Kind::kRdmaAnswer) {
-      extra_ns += from.out.rdma_delay_ns;
-    }
+  PacketPointer copy = twice ? NewPacket() : nullptr;
+  if (twice) *copy = *packet;
+  for (PacketPointer* one : {&packet, &copy}) {
+    if (*one == nullptr) break;
+    int64_t extra_ns = from.out.delay_ns + ((*one)->is_rdma() ? from.out.rdma_delay_ns : 0);
     if (from.out.jitter_ns > 0) extra_ns += static_cast<int64_t>(Draw(static_cast<uint64_t>(from.out.jitter_ns)));
-    Carry(host, rail, carried, extra_ns);
+    Carry(host, rail, std::move(*one), extra_ns);
   }
   return true;
 }
@@ -189,17 +184,17 @@ void World::LetCompetitorsCome(Port& into, int rail) {
   if (into.coming.empty() && source.competitors.empty()) into.competing_host = -1;
 }
 
-void World::Carry(int host, int rail, const std::shared_ptr<const Packet>& packet, int64_t extra_ns) {
+void World::Carry(int host, int rail, PacketPointer packet, int64_t extra_ns) {
   int to = HostOf(packet->to);
   int there = RailOf(packet->to);
   if ((there != rail && !routes) || to < 0 || to >= hosts() || there >= rails()) return;
   const Sickness& in = port(to, there).in;
   int64_t there_ns = std::max(now_ns_, port(host, rail).out_free_ns) + kLatencyNs + extra_ns + in.delay_ns;
   if (in.jitter_ns > 0) there_ns += static_cast<int64_t>(Draw(static_cast<uint64_t>(in.jitter_ns)));
-  At(there_ns, [this, to, there, packet] {
-    int64_t waits_ns = Queue(to, there, static_cast<double>(packet->size()));
-    if (waits_ns == 0) Arrive(to, there, *packet);
-    if (waits_ns > 0) After(waits_ns, [this, to, there, packet] { Arrive(to, there, *packet); });
+  At(there_ns, [this, to, there, came = std::move(packet)]() mutable {
+    int64_t waits_ns = Queue(to, there, static_cast<double>(came->size()));
+    if (waits_ns == 0) Arrive(to, there, *came);
+    if (waits_ns > 0) After(waits_ns, [this, to, there, one = std::move(came)] { Arrive(to, there, *one); });
   });
 }
 

@@ -12,7 +12,6 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <queue>
 #include <random>
 #include <string>
 #include <utility>
@@ -20,6 +19,7 @@
 
 #include "base/clock.h"
 #include "net/nic.h"
+#include "wire/simulated/event_queue.h"
 #include "wire/simulated/task.h"
 
 namespace r2ccl::simulated {
@@ -56,7 +56,42 @@ struct Packet {
   std::vector<std::pair<uint64_t, uint64_t>> ahead;  // what it has behind gaps: first places, and ends
 
   size_t size() const { return 64 + bytes.size(); }
+  bool is_rdma() const { return kind == Kind::kRdma || kind == Kind::kRdmaAnswer; }
+  // As a new one, but for the memory that it has.
+  void Clear() {
+    bytes.clear();
+    ahead.clear();
+    Packet fresh;
+    fresh.bytes.swap(bytes);
+    fresh.ahead.swap(ahead);
+    *this = std::move(fresh);
+  }
 };
+
+// Packets that nobody has any more are the next ones, and with them the memory of their bytes.
+class PacketPool {
+ public:
+  struct GiveBack {
+    PacketPool* pool = nullptr;
+    void operator()(Packet* packet) const {
+      packet->Clear();
+      pool->free_.push_back(packet);
+    }
+  };
+  using Pointer = std::unique_ptr<Packet, GiveBack>;
+
+  Pointer New() {
+    if (free_.empty()) free_.push_back(all_.emplace_back(std::make_unique<Packet>()).get());
+    Packet* packet = free_.back();
+    free_.pop_back();
+    return {packet, GiveBack{this}};
+  }
+
+ private:
+  std::vector<std::unique_ptr<Packet>> all_;
+  std::vector<Packet*> free_;
+};
+using PacketPointer = PacketPool::Pointer;
 
 class World;
 
@@ -110,10 +145,19 @@ class World final : public Clock {
   World(uint64_t seed, int hosts, int rails);
 
   int64_t Now() const override { return now_ns_; }
-  void At(int64_t when_ns, Task what) { Add(when_ns, true, std::move(what)); }
-  void After(int64_t delay_ns, Task what) { Add(now_ns_ + delay_ns, true, std::move(what)); }
+  template <typename What>
+  void At(int64_t when_ns, What&& what) {
+    Add(when_ns, true)->Make(std::forward<What>(what));
+  }
+  template <typename What>
+  void After(int64_t delay_ns, What&& what) {
+    Add(now_ns_ + delay_ns, true)->Make(std::forward<What>(what));
+  }
   // The same for what concerns nobody once all that could be concerned is gone: a timer, a tick.
-  void Wait(int64_t delay_ns, Task what) { Add(now_ns_ + delay_ns, false, std::move(what)); }
+  template <typename What>
+  void Wait(int64_t delay_ns, What&& what) {
+    Add(now_ns_ + delay_ns, false)->Make(std::forward<What>(what));
+  }
   // Whether nothing is to happen but for such.
   bool only_waits() const { return news_ == 0; }
   // Lets everything happen that happens until then.
@@ -137,8 +181,10 @@ class World final : public Clock {
   // The carrier goes or comes, and the host's kernel says so.
   void SetLink(int host, int rail, bool running);
 
+  // An empty one, to be sent.
+  PacketPointer NewPacket() { return packets_.New(); }
   // False where the NIC's own queue is full, and the host knows.
-  bool Send(int host, int rail, Packet packet);
+  bool Send(int host, int rail, PacketPointer packet);
   // From now on packets of somebody else's go from a NIC to another host's, where the queues have room for them. Nobody
   // sees them but by the room that they take, so they are no events: what they did is found out when somebody looks.
   // REQUIRES: those that come to a NIC come from one host.
@@ -158,9 +204,9 @@ class World final : public Clock {
   // What is still to happen does not.
   void Forget() {
     queue_ = {};
-    free_whats_.clear();
+    free_tasks_.clear();
     news_ = 0;
-    std::exchange(whats_, {});
+    std::exchange(tasks_, {});
   }
 
   // A rule was broken that only the network and its devices can see.
@@ -178,23 +224,14 @@ class World final : public Clock {
   uint64_t NextNumber() { return next_number_++; }
 
  private:
-  struct Event {
-    int64_t when_ns;
-    uint64_t number;  // equal times: in the order in which they were made
-    uint32_t what;    // in whats_
-    bool is_news;
-    bool operator>(const Event& other) const {
-      return when_ns != other.when_ns ? when_ns > other.when_ns : number > other.number;
-    }
-  };
-
-  void Add(int64_t when_ns, bool is_news, Task what);
+  // An empty task that is done then.
+  Task* Add(int64_t when_ns, bool is_news);
   Port& Raw(int host, int rail) { return ports_[static_cast<size_t>(host)][static_cast<size_t>(rail)]; }
   void LetCompetitorsGo(Port& from, int rail);
   void LetCompetitorsCome(Port& into, int rail);
   bool Step(int64_t until_ns);
   bool IsLost(const Sickness& sickness, bool* burst, const Packet& packet);
-  void Carry(int host, int rail, const std::shared_ptr<const Packet>& packet, int64_t extra_ns);
+  void Carry(int host, int rail, PacketPointer packet, int64_t extra_ns);
   int64_t Queue(int host, int rail, double bytes);
   void Arrive(int host, int rail, const Packet& packet);
 
@@ -205,9 +242,10 @@ class World final : public Clock {
   uint64_t next_number_ = 1;
   std::string broken_;
   std::vector<int64_t>* moments_ = nullptr;
-  std::priority_queue<Event, std::vector<Event>, std::greater<>> queue_;
-  std::vector<Task> whats_;
-  std::vector<uint32_t> free_whats_;
+  PacketPool packets_;
+  EventQueue queue_;
+  std::deque<Task> tasks_;  // which stay where they are
+  std::vector<Task*> free_tasks_;
   size_t news_ = 0;                       // of queue_
   std::vector<std::vector<Port>> ports_;  // by host and rail
   std::vector<Receiver*> receivers_;

@@ -12,7 +12,8 @@ namespace {
 // Of a request's number.
 constexpr uint64_t kReceive = uint64_t{1} << 63;
 constexpr uint64_t kWrite = uint64_t{1} << 62;
-constexpr int64_t kRetransmitNs = 34'000'000;  // of a queue pair with the usual time-out
+constexpr int64_t kRetransmitNs = 34'000'000;        // of a queue pair with the usual time-out
+constexpr int64_t kSaysThatItWaitsNs = 250'000'000;  // as often as a path whose messages wait is asked
 
 Status Broken(const std::string& what) { return {Code::kProtocol, "RDMA: " + what}; }
 
@@ -72,6 +73,11 @@ Status RcPipe::ReturnSlots(int64_t now_ns) {
   bool can = sent_ - acknowledged_ < shape_.send_slots && sent_ - peer_returned_ < peer_slots_;
   if (dropped_ - told_ < shape_.receive_slots / 2 || !can) return {};
   return Send(RcKind::kSlots, 0, now_ns);
+}
+
+Status RcPipe::SayThatItWaits(int64_t now_ns) {
+  bool is_due = waits_ && all_acknowledged() && now_ns - progress_ns_ >= kSaysThatItWaitsNs;
+  return is_due && !lacks_slots() ? Send(RcKind::kSlots, 0, now_ns) : Status();
 }
 
 Status RcPipe::Reap(int64_t now_ns) {

@@ -61,6 +61,9 @@ class RcPipe {
   Status Send(RcKind kind, size_t bytes, int64_t now_ns, size_t counted = 0);
   // Sends what Room() gave no place for.
   Status ReturnSlots(int64_t now_ns);
+  // Who waits for a word says nothing more. An empty message now and then shows the other end, by its number, that its
+  // device lost the completion of one before it.
+  Status SayThatItWaits(int64_t now_ns);
 
   // How many bytes a write may have now; 0: it has to wait.
   size_t WriteRoom() const { return writes_ - written_ < shape_.writes ? kMostWriteBytes : 0; }

@@ -194,6 +194,7 @@ bool VerbsStream::ReadProgress(Progress* progress) {
   bool known = tcp_->ReadProgress(progress);
   if (!known || !by_rdma_ || !broken_.empty()) return known && broken_.empty();
   Status status = pipe_->Reap(now_ns);
+  if (status.ok()) status = pipe_->SayThatItWaits(now_ns);
   if (!status.ok()) Break(status.message());
   if (pipe_->front() != nullptr || starved_ || WaitsForPeer()) KickSelf();
   if (progress->bytes_acked >= tcp_->end()) progress->bytes_acked = tcp_->end() + pipe_->acknowledged_bytes();

@@ -1,0 +1,101 @@
+// EventQueue: events by their times; equal times in the order in which they were made.
+//
+// Most events come within milliseconds. They wait in slots of equal length, unsorted, and only those of the slot whose
+// time has come are in a heap, which so has a few entries. What comes later waits in a heap of its own.
+#ifndef R2CCL_WIRE_SIMULATED_EVENT_QUEUE_H_
+#define R2CCL_WIRE_SIMULATED_EVENT_QUEUE_H_
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "wire/simulated/task.h"
+
+namespace r2ccl::simulated {
+
+struct Event {
+  int64_t when_ns;
+  uint64_t number;  // in the order in which they were made; odd: it is news
+  Task* what;
+  bool operator>(const Event& other) const {
+    // Without a branch, which nothing could predict.
+    return (when_ns > other.when_ns) | ((when_ns == other.when_ns) & (number > other.number));
+  }
+};
+
+class EventQueue {
+ public:
+  bool empty() const { return size_ == 0; }
+  void Push(const Event& event) {
+    ++size_;
+    int64_t slot = SlotOf(event);
+    if (slot <= slot_) return PushTo(&due_, event);
+    if (slot - slot_ >= kSlots) return PushTo(&late_, event);
+    size_t place = PlaceOf(slot);
+    slots_[place].push_back(event);
+    occupied_[place / 64] |= uint64_t{1} << place % 64;
+  }
+  // The next one. REQUIRES: there is one.
+  const Event& Top() {
+    if (due_.empty()) Advance();
+    return due_.front();
+  }
+  // Takes it out. REQUIRES: Top was called.
+  void Pop() {
+    --size_;
+    PopFrom(&due_);
+  }
+
+ private:
+  static constexpr int kSlotBits = 15;  // 33 us
+  static constexpr int64_t kSlots = 512;
+
+  static int64_t SlotOf(const Event& event) { return event.when_ns >> kSlotBits; }
+  static size_t PlaceOf(int64_t slot) { return static_cast<size_t>(slot % kSlots); }
+  static void PushTo(std::vector<Event>* heap, const Event& event) {
+    heap->push_back(event);
+    std::push_heap(heap->begin(), heap->end(), std::greater<>());
+  }
+  static void PopFrom(std::vector<Event>* heap) {
+    std::pop_heap(heap->begin(), heap->end(), std::greater<>());
+    heap->pop_back();
+  }
+  // To the next slot that has an event, wherever that waits.
+  void Advance() {
+    int64_t next = NextOccupied();
+    if (!late_.empty()) next = std::min(next, SlotOf(late_.front()));
+    slot_ = next;
+    size_t place = PlaceOf(next);
+    due_.swap(slots_[place]);
+    occupied_[place / 64] &= ~(uint64_t{1} << place % 64);
+    std::make_heap(due_.begin(), due_.end(), std::greater<>());
+    for (; !late_.empty() && SlotOf(late_.front()) == slot_; PopFrom(&late_)) PushTo(&due_, late_.front());
+  }
+  int64_t NextOccupied() const {
+    size_t first = PlaceOf(slot_ + 1);
+    for (size_t i = 0; i <= occupied_.size(); ++i) {
+      size_t word = (first / 64 + i) % occupied_.size();
+      uint64_t bits = occupied_[word];
+      if (i == 0) bits &= ~uint64_t{0} << first % 64;
+      if (bits == 0) continue;
+      auto place = word * 64 + static_cast<size_t>(std::countr_zero(bits));
+      return slot_ + 1 + static_cast<int64_t>((place + kSlots - first) % kSlots);
+    }
+    return INT64_MAX;
+  }
+
+  size_t size_ = 0;
+  int64_t slot_ = 0;        // of what is due
+  std::vector<Event> due_;  // heaps
+  std::vector<Event> late_;
+  std::array<std::vector<Event>, kSlots> slots_;  // those within kSlots of slot_
+  std::array<uint64_t, kSlots / 64> occupied_{};
+};
+
+}  // namespace r2ccl::simulated
+
+#endif  // R2CCL_WIRE_SIMULATED_EVENT_QUEUE_H_

@@ -40,7 +40,8 @@ def caption(frame: pd.DataFrame) -> str:
     shown = frame[frame["slowdown"].notna()]
     left_out = [s for s in style.systems_of(frame) if not (shown["system"] == s).any()]
     stopped = [s for s in left_out if (frame.loc[frame["system"] == s, "status"] == "failed").all()]
-    short = [s for s in left_out if s not in stopped]
+    slowed = set(frame.loc[frame["disturbed"] != "", "system"])
+    short = [s for s in left_out if s not in stopped and s not in slowed]
     words = f" {', '.join(stopped)} stopped and has no T/T0." if stopped else ""
     words += f" {', '.join(short)} ran too few iterations before or after the fault for a T/T0." if short else ""
     unknown = int((frame["comes_and_goes"] & (frame["disturbed"] != "")).sum())

@@ -86,11 +86,11 @@ def runs(draw: st.DrawFn) -> LoadedRun:
 
 
 def is_disturbed(before: list[float], since: list[float]) -> bool:
-    """Whether the healthy iterations scatter too much, or are slower than those with the fault by more than that."""
+    """Whether the healthy iterations scatter too much, or are slower than those with the fault by more than 5 %."""
     if not before:
         return False
     error = stdev(before) / math.sqrt(len(before)) / fmean(before) if len(before) > 2 else 0.0
-    return error > 0.1 or fmean(since) < (0.95 - 2 * error) * fmean(before)
+    return error > 0.1 or fmean(since) < 0.95 * fmean(before)
 
 
 def truth(trials: list[Trial]) -> dict[str, float]:

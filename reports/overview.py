@@ -14,6 +14,8 @@ from reports.metrics import METRICS
 from reports.metrics.view import DOUBTFUL
 from reports.wording import NOTHING, number, percent, plural, sized
 
+NOT_KNOWN = "not known"
+"""Of a trial whose healthy iterations something else slowed."""
 MOST_SIZES = 2
 """Up to this many smaller sizes are listed one by one; of more, their range."""
 
@@ -152,6 +154,8 @@ def _all_stopped(cells: Sequence[Line]) -> bool:
 
 def _slowdown(cells: Sequence[Line]) -> Cell:
     cell = _spread(cells, "slowdown")
+    if cell.text == NOTHING and any(line.disturbed and line.comes_and_goes for line in cells):
+        return Cell(NOT_KNOWN)
     models = dict.fromkeys(number(line.model) for line in cells if line.model is not None and line["slowdown"].n)
     return Cell(cell.text, f"model {', '.join(models)}") if models else cell
 
@@ -159,7 +163,7 @@ def _slowdown(cells: Sequence[Line]) -> Cell:
 def _lost(cells: Sequence[Line]) -> Cell:
     cell, known = _spread(cells, "lost_ms"), [line for line in cells if line["lost_ms"].n]
     if not known:
-        return Cell("not known") if any(line.disturbed for line in cells) else cell
+        return Cell(NOT_KNOWN) if any(line.disturbed for line in cells) else cell
     worst = f"worst trial {number(max(line.worst['lost_ms'] for line in known))} ms"
     return Cell(f"{cell.text} ms", cell.detail if len(known) > 1 and cell.detail else worst)
 

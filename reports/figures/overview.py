@@ -9,7 +9,7 @@ from matplotlib.ticker import MaxNLocator
 
 from reports.figures import style
 from reports.headline import Line
-from reports.overview import cells_of, speed, unit
+from reports.overview import NOT_KNOWN, cells_of, speed, unit
 from reports.wording import number, plain, sized
 
 MOST_ROWS = 24
@@ -122,7 +122,7 @@ def _lost(ax: Axes, y: int, line: Line, look: style.Look) -> None:
     lost = line["lost_ms"]
     if not lost.n:
         if line.disturbed:
-            ax.annotate("not known", (0, y), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8)
+            ax.annotate(NOT_KNOWN, (0, y), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8)
         return
     ax.barh(y, lost.median, 0.55, color=look.color, hatch=look.hatch if line.run else "", edgecolor="white", alpha=0.85)
     if lost.low == lost.low:

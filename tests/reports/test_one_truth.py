@@ -365,6 +365,8 @@ def test_a_time_lost_that_is_not_known_in_the_new_run_is_no_regression() -> None
     assert held.met is None, "no bound holds for a number that nobody knows"
     (row,) = overview(headline(frame))
     assert (row.lost.text, row.lost.detail) == ("not known", "not known in 1 of 1 trial")
+    flapping = [replace(line, comes_and_goes=True) for line in headline(frame.assign(slowdown=math.nan))]
+    assert overview(flapping)[0].slowdown.text == "not known"
     assert "What 1 trial lost is not known: " in remarks(headline(frame))[0]
     assert "time lost not known: the iterations before the fault were slower" in trial_line(new.trials[0], 1.0)
     assert "Time lost not known: the iterations before the fault" in html(content([new], frame, headline(frame)))

@@ -21,7 +21,7 @@ from reports.load import load_folder
 from reports.measures import trial_frame
 from reports.metrics import METRICS
 from reports.metrics.metric import Metric
-from reports.targets import Target
+from reports.targets import NOTHING_MEASURED, Target
 from reports.trial import SIMULATED
 from reports.wording import at_size, exactly, number, plural
 
@@ -40,7 +40,8 @@ class Held:
     @property
     def line(self) -> str:
         """One line for people: ``bound missed: ...``."""
-        word = {True: "held", False: "missed", None: "not measured"}[self.met]
+        unknown = "not measured" if self.measured == NOTHING_MEASURED else "not measured everywhere"
+        word = {True: "held", False: "missed", None: unknown}[self.met]
         return f"bound {word}: {self.what}: {self.wanted}; {self.source} {self.measured} ({self.detail})"
 
     def target(self) -> Target:
@@ -77,7 +78,7 @@ def _held(frame: pd.DataFrame, bound: Mapping[str, Any]) -> Held | None:
     cells, holes = _cells(frame, chosen, bound)
     what, wanted = _what(bound), _wanted(low, high)
     if not cells:
-        return Held(what, wanted, "nothing", None, f"none of {plural(len(chosen), 'trial')} measured it")
+        return Held(what, wanted, NOTHING_MEASURED, None, f"none of {plural(len(chosen), 'trial')} measured it")
     worst = max(cells, key=lambda cell: _excess(cell[1], low, high))
     names = f"{worst[0]}, the worst of {len(cells)} cells" if len(cells) > 1 else worst[0]
     names += f"; {len(holes)} more not measured, first {holes[0]}" if holes else ""
@@ -134,7 +135,7 @@ def _excess(value: float, low: float | None, high: float | None) -> float:
 def _speaks_of(bound: Mapping[str, Any], row: "pd.Series[Any]") -> bool:
     points = bound.get("axes")
     return (
-        bound.get("system") in (None, row["system"].removesuffix(f" ({row['run']})").removesuffix(SIMULATED))
+        bound.get("system") in (None, row["plain_system"].removesuffix(SIMULATED))
         and _size(bound.get("size")) in (None, row["size_bytes"])
         and bound.get("fault") in (None, row["scenario"])
         and all(

@@ -3,10 +3,22 @@
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from reports.headline import Line
 from reports.metrics import METRICS
 from reports.metrics.metric import Metric
+
+
+class Place(NamedTuple):
+    """What decides how a system is drawn, everywhere in a report: its place among the colours, and its run.
+
+    A system has one colour. Markers, line styles and hatches tell several runs apart (0: there is one); of one run they
+    tell the system a second time.
+    """
+
+    color: int
+    run: int = 0
 
 
 def about(lines: Sequence[Line]) -> list[tuple[str, Callable[[Line], str]]]:
@@ -27,10 +39,11 @@ def _point(axis: str, line: Line) -> str:
     return line.points.get(axis, "")
 
 
-def systems(lines: Sequence[Line]) -> list[str]:
-    """The systems in the order of their colours: by mode, then by name."""
-    modes = {line.system: line.mode for line in lines}
-    return sorted(modes, key=lambda system: (modes[system], natural(system)))
+def places(lines: Sequence[Line]) -> dict[str, Place]:
+    """The place of each system of `lines`: colours go by mode, then by name."""
+    modes = {line.plain_system: line.mode for line in lines}
+    colors = sorted(modes, key=lambda system: (modes[system], natural(system)))
+    return {line.system: Place(colors.index(line.plain_system), line.run) for line in lines}
 
 
 def natural(name: str) -> list[tuple[bool, int, str]]:

@@ -2,7 +2,8 @@
 
 A change is a regression only if its whole 95 % interval lies beyond the tolerance. If the repeats do not show this, the
 conclusion says so; it is neither a pass nor a failure. A measure that BASE has and NEW lacks, although NEW ran the same
-trials (a system that now stops), is a regression; if all those trials stayed inconclusive, nothing is concluded. For a
+trials (a system that now stops), is a regression; if all those trials stayed inconclusive, or something else slowed
+their healthy iterations, nothing is concluded. For a
 metric that is a total (`reports.metrics`), totals are shown and judged, scaled to the number of trials of NEW.
 """
 
@@ -19,10 +20,11 @@ from reports.stats import MIN_EFFECT, Estimate, estimate
 
 Conclusion = Literal[
     "regression", "worse, not beyond the tolerance", "no difference shown", "better", "same", "too few repeats",
-    "not measured in NEW", "inconclusive in NEW", "only in NEW", "not run in NEW", "no error in NEW",
+    "not measured in NEW", "inconclusive in NEW", "not known in NEW", "only in NEW", "not run in NEW",
+    "no error in NEW",
     "no ratio of such values",
 ]  # fmt: skip
-UNKNOWN = ("not run in NEW", "inconclusive in NEW")
+UNKNOWN = ("not run in NEW", "inconclusive in NEW", "not known in NEW")
 """Conclusions after which nothing can be said of NEW as a whole."""
 
 CELL = ("case", "size_bytes", "system")
@@ -124,8 +126,11 @@ def _missing(metric: str, part: pd.DataFrame) -> Conclusion:
     """Why NEW, whose trials of the cell are `part`, has no value."""
     if part.empty:
         return "not run in NEW"
-    if (part["status"] == "inconclusive").all():
+    inconclusive = part["status"] == "inconclusive"
+    if inconclusive.all():
         return "inconclusive in NEW"
+    if METRICS[metric].against_healthy and (inconclusive | (part["disturbed"] != "")).all():
+        return "not known in NEW"
     return "no error in NEW" if metric == "error_after_ms" else "not measured in NEW"
 
 

@@ -98,6 +98,11 @@ def _untold(findings: Sequence[Finding]) -> Iterator[str]:
         ("too few repeats", "has too few repeats to show one", "have too few repeats to show one"),
         ("not run in NEW", "was not run in NEW", "were not run in NEW"),
         ("inconclusive in NEW", "stayed inconclusive in NEW", "stayed inconclusive in NEW"),
+        (
+            "not known in NEW",
+            "is not known in NEW, whose healthy iterations were disturbed",
+            "are not known in NEW, whose healthy iterations were disturbed",
+        ),
     ):
         count = sum(finding.conclusion == conclusion for finding in findings)
         if count:

@@ -30,6 +30,11 @@ class Line:
     """The value on each axis."""
     size_bytes: int
     system: str
+    """Its name; of several runs, with the run: ``balance (run 2)``."""
+    plain_system: str
+    """Its name in its experiment."""
+    run: int
+    """The number of its run in a report of several; 0: there is one run."""
     mode: int
     loses_nic: bool
     """Whether the fault is the permanent loss of one NIC of one host."""
@@ -39,6 +44,8 @@ class Line:
     as_expected: bool
     conclusive: int
     """Trials that are not inconclusive."""
+    disturbed: int
+    """Trials whose time lost is not known, because something else slowed their healthy iterations."""
     stopped: int
     """Trials that ended with an error."""
     checked: int
@@ -109,6 +116,8 @@ def _line(part: pd.DataFrame) -> Line:
         points=first["points"],
         size_bytes=int(first["size_bytes"]),
         system=str(first["system"]),
+        plain_system=str(first["plain_system"]),
+        run=int(first["run_number"]),
         mode=int(first["mode"]),
         loses_nic=bool(part["loses_nic"].any()),
         comes_and_goes=bool(part["comes_and_goes"].any()),
@@ -116,6 +125,7 @@ def _line(part: pd.DataFrame) -> Line:
         statuses=_statuses(part),
         as_expected=bool((part["expected"] & conclusive).all()),
         conclusive=int(conclusive.sum()),
+        disturbed=int((part["disturbed"] != "").sum()),
         stopped=int((part["status"] == "failed").sum()),
         checked=int(part["checked"].sum()),
         model=None if pd.isna(first["model"]) else float(first["model"]),

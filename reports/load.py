@@ -33,11 +33,23 @@ class LoadedRun:
     problems: tuple[str, ...] = ()
     label: str = ""
     """The name that distinguishes it from another run whose folder has the same name."""
+    number: int = 0
+    """Its place among the runs of one report, from 1; 0: it is the only one."""
+
+    @property
+    def called(self) -> str:
+        """What a report of several runs calls it: ``run 2``; empty if it is the only one."""
+        return f"run {self.number}" if self.number else ""
 
     @property
     def name(self) -> str:
         """The folder's name, or the name that distinguishes it from another run of the same name."""
         return self.label or self.folder.name
+
+    @property
+    def heading(self) -> str:
+        """The run as the reader of a report finds it: what it is called there and its name."""
+        return f"{self.called}: {self.name}" if self.called else self.name
 
     @property
     def final_trials(self) -> tuple[Trial, ...]:
@@ -87,15 +99,16 @@ def load_folder(folder: Path) -> LoadedRun:
 
 
 def load_folders(folders: Sequence[Path]) -> list[LoadedRun]:
-    """Reads several run folders and gives each a distinct name; the same folder counts once."""
+    """Reads several run folders and gives each a distinct name and a number; the same folder counts once."""
     if not folders:
         raise ReportError("no run folder was given; name one, as runs/<name>-<time>")
     runs: list[LoadedRun] = []
-    for folder in dict.fromkeys(map(real, folders)):
+    distinct = list(dict.fromkeys(map(real, folders)))
+    for place, folder in enumerate(distinct, start=1):
         run, taken = load_folder(folder), {other.name for other in runs}
         labels = (f"{folder.name} ({number})" for number in range(2, len(folders) + 1))
         free = folder.name if folder.name not in taken else next(label for label in labels if label not in taken)
-        runs.append(replace(run, label=free))
+        runs.append(replace(run, label=free, number=place if len(distinct) > 1 else 0))
     return runs
 
 

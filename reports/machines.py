@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from reports.load import LoadedRun
@@ -23,11 +24,11 @@ class Difference:
     values: Mapping[str, str]
     """The value by run name."""
 
-    def told(self) -> str:
-        """One line: ``machine: cpu: A (run1), B (run2, run3)``."""
+    def told(self, called: Mapping[str, str] = MappingProxyType({})) -> str:
+        """One line: ``machine: cpu: A (run 1), B (run 2, run 3)``; `called` gives the runs other names."""
         groups: dict[str, list[str]] = {}
         for run, value in self.values.items():
-            groups.setdefault(value, []).append(run)
+            groups.setdefault(value, []).append(called.get(run) or run)
         return f"{self.about}: {self.what}: " + ", ".join(f"{v} ({', '.join(runs)})" for v, runs in groups.items())
 
 

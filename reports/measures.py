@@ -12,7 +12,7 @@ import pandas as pd
 
 from reports import model
 from reports.load import LoadedRun, counters, watched
-from reports.metrics import METRICS, serving
+from reports.metrics import METRICS, cost, serving
 from reports.metrics.correctness import checked
 from reports.metrics.view import NO_TABLE, View
 from reports.series import APART_NS, thinned
@@ -26,15 +26,13 @@ sample."""
 
 def trial_frame(runs: Sequence[LoadedRun]) -> pd.DataFrame:
     """The last attempt of every trial of `runs`, one row each."""
-    several = len(runs) > 1
     rows = []
     faulted = sum(1 for run in runs for t in run.final_trials if t.fault and t.status == "ok")
     every = max(1, -(-faulted // MAX_COUNTERS))
     for run in runs:
         for number, view in enumerate(views(run)):
             read = number % every == 0 and view.trial.status != "inconclusive"
-            row = _row(run.name, view if read else View(view.trial, view.setting, view.system), several)
-            rows.append(row)
+            rows.append(_row(run, view if read else View(view.trial, view.setting, view.system)))
     frame = pd.DataFrame(rows)
     for name, metric in METRICS.items():
         frame[name] = pd.to_numeric(frame[name])
@@ -71,22 +69,23 @@ def _table(
     return table
 
 
-def _row(run: str, view: View, several: bool) -> dict[str, Any]:
+def _row(run: LoadedRun, view: View) -> dict[str, Any]:
     received = view.received if view.counters is not NO_TABLE else ()
     values = {name: metric.value(view) for name, metric in METRICS.items()}
     conclusive = view.trial.status != "inconclusive"
     return (
-        _about(view, run, several)
+        _about(view, run)
         | values
         | {"checked": checked(view) if conclusive else 0, "received_bytes": tuple(received) or None}
     )
 
 
-def _about(view: View, run: str, several: bool) -> dict[str, Any]:
+def _about(view: View, run: LoadedRun) -> dict[str, Any]:
     trial, setting, env = view.trial, view.setting, env_of(view.system)
     modelled = view.loses_a_nic and setting.nics is not None and trial.workload == "collective"
     return {
-        "run": run,
+        "run": run.name,
+        "run_number": run.number,
         "trial_id": trial.trial_id,
         "reason": trial.reason or "",
         "case": case_of(trial),
@@ -99,18 +98,20 @@ def _about(view: View, run: str, several: bool) -> dict[str, Any]:
         "weights": trial.result.get("weights"),
         "losses": tuple(i.measures["loss"] for i in trial.iterations if i.phase != "warmup" and "loss" in i.measures),
         "requests": serving.requests(trial),
-        "system": f"{trial.shown_system} ({run})" if several else trial.shown_system,
+        "system": f"{trial.shown_system} ({run.called})" if run.called else trial.shown_system,
+        "plain_system": trial.shown_system,
         "source": trial.source,
         "mode": trial.mode,
         "algo": env.get("R2CC_ALGO", ""),
         "transport": env.get("R2CC_TRANSPORT", ""),
         "rdma_type": _rdma_type(trial),
-        "alike": str((run, trial.mode, sorted(env.items()))),
+        "alike": str((run.name, trial.mode, sorted(env.items()))),
         "size_bytes": trial.size_bytes,
         "repeat": trial.repeat,
         "status": trial.status,
         "expected": trial.expected,
         "faulted": trial.fault is not None,
+        "disturbed": cost.disturbed(view),
         "comes_and_goes": view.comes_and_goes,
         "hosts": setting.hosts,
         "ranks": setting.ranks,

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from reports import stats
 from reports.headline import Line, at_largest, healthy_shares
 from reports.metrics import METRICS
+from reports.metrics.view import DOUBTFUL
 from reports.wording import NOTHING, number, percent, plural, sized
 
-DOUBTFUL = 0.05
-"""The share of the healthy time by which a fault may seem to save time before that is explained; what the repeats of a
-summary should be able to show."""
+NOT_KNOWN = "not known"
+"""Of a trial whose healthy iterations something else slowed."""
 MOST_SIZES = 2
 """Up to this many smaller sizes are listed one by one; of more, their range."""
 
@@ -78,7 +78,7 @@ def _row(system: str, cells: Sequence[Line], own: Sequence[Line], lines: Sequenc
         _healthy(cells, f"before_{kind}", [own[system] for own in healthy_shares(lines).values() if system in own]),
         _after(cells, f"after_{kind}"),
         _with_smaller(_slowdown(cells), own, "slowdown"),
-        _with_smaller(_lost(cells), own, "lost_ms"),
+        _with_unknown(_with_smaller(_lost(cells), own, "lost_ms"), own),
         _wrong(own),
         has_wrong=any(line.wrong for line in own),
         note=_unexpected(sum(int(count) for line in own if (count := line.told["unexpected"]) > 0)),  # NaN: not known
@@ -116,7 +116,8 @@ def _with_smaller(cell: Cell, own: Sequence[Line], metric: str) -> Cell:
     for group in groups:
         values = [value for size in group for value in medians[size]]
         ends = " to ".join(dict.fromkeys(map(number, (min(values), max(values)))))
-        told.append(f"{ends} at {' to '.join(dict.fromkeys(map(sized, (group[0], group[-1]))))}")
+        value = f"{ends} {METRICS[metric].unit}".strip()
+        told.append(f"{value} at {' to '.join(dict.fromkeys(map(sized, (group[0], group[-1]))))}")
     return Cell(cell.text, "\n".join(told)) if told else cell
 
 
@@ -153,6 +154,8 @@ def _all_stopped(cells: Sequence[Line]) -> bool:
 
 def _slowdown(cells: Sequence[Line]) -> Cell:
     cell = _spread(cells, "slowdown")
+    if cell.text == NOTHING and any(line.disturbed and line.comes_and_goes for line in cells):
+        return Cell(NOT_KNOWN)
     models = dict.fromkeys(number(line.model) for line in cells if line.model is not None and line["slowdown"].n)
     return Cell(cell.text, f"model {', '.join(models)}") if models else cell
 
@@ -160,9 +163,17 @@ def _slowdown(cells: Sequence[Line]) -> Cell:
 def _lost(cells: Sequence[Line]) -> Cell:
     cell, known = _spread(cells, "lost_ms"), [line for line in cells if line["lost_ms"].n]
     if not known:
-        return cell
+        return Cell(NOT_KNOWN) if any(line.disturbed for line in cells) else cell
     worst = f"worst trial {number(max(line.worst['lost_ms'] for line in known))} ms"
     return Cell(f"{cell.text} ms", cell.detail if len(known) > 1 and cell.detail else worst)
+
+
+def _with_unknown(cell: Cell, own: Sequence[Line]) -> Cell:
+    """Returns `cell` with the number of trials of all sizes, after a fault, whose value is not known."""
+    went_on = [line for line in own if line.faulted]
+    disturbed, trials = sum(line.disturbed for line in went_on), sum(li.conclusive - li.stopped for li in went_on)
+    told = f"not known in {disturbed} of {plural(trials, 'trial')}" if disturbed else ""
+    return Cell(cell.text, "\n".join(filter(None, (cell.detail, told))))
 
 
 def _wrong(own: Sequence[Line]) -> Cell:
@@ -198,6 +209,14 @@ def remarks(lines: Sequence[Line]) -> list[str]:
         told.append(
             "A fault that comes and goes is judged by all iterations from its first loss to the end of the trial, also "
             "those while the NIC worked; so are speed and T/T0 after it."
+        )
+    disturbed = sum(line.disturbed for line in lines)
+    if disturbed:
+        goes = any(line.disturbed and line.comes_and_goes for line in lines)
+        told.append(
+            f"What {plural(disturbed, 'trial')} lost is not known{', nor a T/T0 of means' if goes else ''}: something "
+            "else slowed the iterations before the fault, with which it is compared. Their other numbers count. Repeat "
+            "them on a quieter machine, or with more iterations before the fault."
         )
     if any(line["lost_ms"].n and line["lost_share"].median < -DOUBTFUL for line in lines):
         told.append(

@@ -17,7 +17,9 @@ from markupsafe import Markup
 from reports import columns, palette
 from reports.flat import flat
 from reports.headline import Line
+from reports.metrics.cost import not_known
 from reports.metrics.metric import Metric
+from reports.metrics.view import View
 from reports.overview import overview, remarks, scope_note, unit
 from reports.state import effect_text
 from reports.stats import Estimate
@@ -127,6 +129,7 @@ def html(content: Content, live: Live | None = None) -> str:
         "effect": effect_text,
         "key": sort_key,
         "network": network_text,
+        "not_known": lambda trial: not_known(View(trial)),
     }
     detailed = shown_in_detail(content.entries)
     style, script = ((TEMPLATES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
@@ -150,13 +153,23 @@ def html(content: Content, live: Live | None = None) -> str:
         speed_unit=unit(content.lines),
         scope_note=scope_note(content.lines),
         remarks=remarks(content.lines),
-        places={system: place % len(palette.COLORS) for place, system in enumerate(columns.systems(content.lines))},
+        marks=marks(content.lines),
         with_earlier=any(entry.earlier for entry in content.entries),
         max_iterations=MAX_ITERATIONS,
         provenance=[list(flat({k: v for k, v in o.provenance.items() if k not in LONG})) for o in content.origins],
         long=[list(flat({k: v for k, v in o.provenance.items() if k in LONG})) for o in content.origins],
         experiments=[list(flat(o.experiment)) for o in content.origins],
     )
+
+
+def marks(lines: Sequence[Line]) -> dict[str, tuple[int, str]]:
+    """By system, the number of its colour and its mark, which tells the runs apart if there are several."""
+
+    def mark(place: columns.Place) -> tuple[int, str]:
+        glyph = palette.GLYPHS[(place.run - 1) % len(palette.GLYPHS)] if place.run else palette.GLYPH
+        return place.color % len(palette.COLORS), glyph
+
+    return {system: mark(place) for system, place in columns.places(lines).items()}
 
 
 def policy(style: str, script: str) -> str:

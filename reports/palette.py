@@ -8,6 +8,10 @@ COLORS = ("#333333", "#E69F00", "#0072B2", "#CC79A7", "#009E73", "#56B4E9", "#8C
 DARK = {"#333333": "#D0D0D0", "#0072B2": "#4DA6DD", "#8C510A": "#C98A3D"}
 """Replacements for colours that are too dark to be seen on a dark page."""
 
+GLYPH = "\N{BLACK SQUARE}"
+GLYPHS = ("\N{BLACK CIRCLE}", GLYPH, "\N{BLACK DIAMOND}", "\N{BLACK UP-POINTING TRIANGLE}")
+"""Marks of systems in text, by run, in a report of several."""
+
 
 def css() -> str:
     """A CSS class for the mark of each colour: ``s0``, ``s1``, ..."""

@@ -2,6 +2,7 @@
 parts."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -137,10 +138,10 @@ def promises(runs: Sequence[LoadedRun], frame: pd.DataFrame, lines: Sequence[Lin
         found += targets(lines)
     for run in runs:
         own = frame[frame["run"] == run.name]
-        # Bounds name systems as their own experiment does, without the run's name, which is appended if there are
-        # several runs.
-        own = own.assign(system=own["system"].str.removesuffix(f" ({run.name})"))
-        found += [bound.target() for bound in held(own, run.run.experiment)]
+        # Bounds name systems as their own experiment does, without the run.
+        own = own.assign(system=own["plain_system"])
+        targets_of = [bound.target() for bound in held(own, run.run.experiment)]
+        found += [replace(one, what=f"{run.called}: {one.what}") for one in targets_of] if run.called else targets_of
     return found
 
 
@@ -148,7 +149,7 @@ def content(
     runs: Sequence[LoadedRun], frame: pd.DataFrame, lines: Sequence[Line], figures: Path | None = None
 ) -> Content:
     """Everything that the page shows. Figures are drawn and saved into `figures`; None: no figures."""
-    with style.palette(columns.systems(lines)):
+    with style.palette(columns.places(lines)):
         return _content(runs, frame, lines, figures)
 
 
@@ -160,9 +161,12 @@ def _content(runs: Sequence[LoadedRun], frame: pd.DataFrame, lines: Sequence[Lin
         title=" and ".join(dict.fromkeys(experiment_name(run.run) for run in runs)),
         origins=[_origin(run) for run in runs],
         sentences=[
-            *sentences(frame, [_scope(run, frame, len(runs) > 1) for run in runs], _earlier(runs)),
-            *(f"The runs differ in {d.told()}." for d in machines.differences(runs)),
-            *(f"{run.name}: {changed}." for run in runs if (changed := change_of(run.run))),
+            *sentences(frame, [_scope(run, frame) for run in runs], _earlier(runs)),
+            *(
+                f"The runs differ in {d.told({run.name: run.called for run in runs})}."
+                for d in machines.differences(runs)
+            ),
+            *(f"{run.called or run.name}: {changed}." for run in runs if (changed := change_of(run.run))),
             *filter(
                 None, [about(t for run in runs for t in run.final_trials) for about in (stolen_time, unwatched_hosts)]
             ),
@@ -182,7 +186,7 @@ def _content(runs: Sequence[LoadedRun], frame: pd.DataFrame, lines: Sequence[Lin
 def _origin(run: LoadedRun) -> Origin:
     provenance = run.run.provenance
     return Origin(
-        run=run.name,
+        run=run.heading,
         description=str(run.run.experiment.get("description") or ""),
         command=str(provenance.get("command") or "not known"),
         started=run.run.started,
@@ -192,9 +196,9 @@ def _origin(run: LoadedRun) -> Origin:
     )
 
 
-def _scope(run: LoadedRun, frame: pd.DataFrame, several: bool) -> str:
+def _scope(run: LoadedRun, frame: pd.DataFrame) -> str:
     told = scope(frame[frame["run"] == run.name], _common_setting(run))
-    return f"{run.name}: {told}" if several else told
+    return f"{run.called}: {told}" if run.called else told
 
 
 def _common_setting(run: LoadedRun) -> Setting:
@@ -211,10 +215,10 @@ def _earlier(runs: Sequence[LoadedRun]) -> list[Trial]:
 def _entries(runs: Sequence[LoadedRun], timelines: Pictures) -> list[Entry]:
     entries = []
     for run in runs:
-        earlier, label = run.earlier_attempts(), run.name if len(runs) > 1 else ""
+        earlier = run.earlier_attempts()
         for trial in run.final_trials:
             key = run.name, trial.trial_id
-            entries.append(Entry(trial, label, timelines.get(key), earlier.get(trial.cell_id, ())))
+            entries.append(Entry(trial, run.called, timelines.get(key), earlier.get(trial.cell_id, ())))
     return entries
 
 

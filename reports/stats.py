@@ -67,6 +67,12 @@ def mean(values: Iterable[float | None]) -> float:
     return float(there.mean()) if there.size else float("nan")
 
 
+def standard_error(values: Iterable[float | None]) -> float:
+    """The standard error of the mean; NaN of fewer than two values."""
+    there = known(values)
+    return float(there.std(ddof=1) / there.size**0.5) if there.size > 1 else float("nan")
+
+
 def finite(value: float | None) -> float | None:
     """`value` unless it is NaN or infinite."""
     return value if value is not None and math.isfinite(value) else None

@@ -107,12 +107,12 @@ def _conclusion(frame: pd.DataFrame) -> str:
 def _repeated(earlier: Sequence[Trial]) -> str:
     if not earlier:
         return ""
-    were = "attempt was" if len(earlier) == 1 else "attempts were"
+    were, them = ("attempt was", "it") if len(earlier) == 1 else ("attempts were", "them")
     reasons = Counter(trial.reason or "reason unknown" for trial in earlier)
     told = "; ".join(f"{reason} ({count} times)" if count > 1 else reason for reason, count in reasons.most_common(3))
     more = f"; and {len(reasons) - 3} more reasons" if len(reasons) > 3 else ""
     return (
-        f"{len(earlier)} earlier {were} inconclusive and run again; they are in rows.csv, but in no figure. "
+        f"{len(earlier)} earlier {were} inconclusive and run again; rows.csv has {them}, no figure does. "
         f"{'Reason' if len(reasons) == 1 else 'Reasons'}: {told}{more}."
     )
 
@@ -146,8 +146,7 @@ def _system(trials: pd.DataFrame, lines: Sequence[Line]) -> str:
         return f"{name} {_over_scenarios(lines)}{lost}."
     known = [line for line in lines if line["slowdown"].n]
     if not known:
-        why = "those on the old schedule, and the one that switches it, do not count: raise workload.iterations"
-        return f"{name}: no trial has iterations both before and after the fault ({why})."
+        return f"{name}{_no_slowdown(faulted)}{lost}."
     largest = [line for line in known if line.size_bytes == max(each.size_bytes for each in known)]
     shares = (f"{-100 / median:.0f}" for median in _ends([-line["slowdown"].median for line in largest]))
     left = " to ".join(dict.fromkeys(shares))
@@ -157,19 +156,34 @@ def _system(trials: pd.DataFrame, lines: Sequence[Line]) -> str:
     return f"{kept}{_lost(largest)}{_switch(faulted)}{lost}."
 
 
+def _no_slowdown(faulted: pd.DataFrame) -> str:
+    if (faulted["disturbed"] != "").any():
+        return (
+            " went on; how fast, against healthy iterations, is not known, because something else slowed these in "
+            f"{int((faulted['disturbed'] != '').sum())} of {plural(len(faulted), 'trial')}"
+        )
+    why = "those on the old schedule, and the one that switches it, do not count: raise workload.iterations"
+    return f": no trial has iterations both before and after the fault ({why})"
+
+
 def _over_scenarios(lines: Sequence[Line]) -> str:
     """Several scenarios have no common median: states the mildest and the worst, each at its largest size."""
     known = [line for line in lines if line["slowdown"].n]
     largest = {line.scenario: line for line in sorted(known, key=lambda line: line.size_bytes)}
     faulted = dict.fromkeys(line.scenario for line in lines if line.scenario != "healthy")
     if not largest:
-        return f"met {len(faulted)} scenarios; no trial has iterations both before and after its fault"
+        why = "no trial has iterations both before and after its fault"
+        if any(line.disturbed for line in lines):
+            why = "its T/T0 is not known, because something else slowed the iterations before the fault"
+        return f"met {len(faulted)} scenarios; {why}"
     ordered = sorted(largest.values(), key=lambda line: line["slowdown"].median)
     ends = [f"{number(line['slowdown'].median)} ({line.scenario}{_comma_size(line)})" for line in ordered]
     span = f"T/T0 from {ends[0]} to {ends[-1]}" if len(ends) > 1 else f"T/T0 {ends[0]}"
-    rest = len(faulted) - len(largest)
-    more = f"; {rest} more {'has' if rest == 1 else 'have'} no iterations after the fault" if rest else ""
-    return f"went on in {len(largest)} of {len(faulted)} scenarios, {span}{more}"
+    slowed = {line.scenario for line in lines if line.disturbed} - set(largest)
+    rest = len(faulted) - len(largest) - len(slowed)
+    more = f"; that of {len(slowed)} more is not known" if slowed else ""
+    more += f"; {rest} more {'has' if rest == 1 else 'have'} no iterations after the fault" if rest else ""
+    return f"went on in {len(largest) + len(slowed)} of {len(faulted)} scenarios, {span}{more}"
 
 
 def _comma_size(line: Line) -> str:

@@ -22,6 +22,10 @@ HIT_COST_MS = 100.0
 ERROR_S = 5.0
 
 
+NOTHING_MEASURED = "nothing"
+"""What a bound came to that no trial measured."""
+
+
 @dataclass(frozen=True)
 class Target:
     """One line of the headline table."""
@@ -34,6 +38,14 @@ class Target:
     detail: str = ""
     judged: bool = True
     """Whether the measurement says anything about the target; if not, `met` is None."""
+
+    @property
+    def told(self) -> str:
+        """The result in a word or two."""
+        if not self.judged:
+            return "not judged"
+        unknown = "not measured" if self.measured == NOTHING_MEASURED else "not measured everywhere"
+        return {True: "reached", False: "missed", None: unknown}[self.met]
 
 
 def targets(lines: Sequence[Line]) -> list[Target]:

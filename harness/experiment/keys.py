@@ -41,7 +41,8 @@ def steps(key: str) -> list[Step]:
 
 def put(document: dict[str, Any], key: str, value: object) -> list[str]:
     """Sets one key of `document` in place. Missing tables on the way are made, and a list without brackets stands for
-    each of its entries, at least one. Returns the names of those entries if there are several. Raises `KeyPathError`.
+    each of its entries, at least one; a text in place of a list of values becomes a list of this one. Returns the
+    names of those entries if there are several. Raises `KeyPathError`.
     """
     *path, last = steps(key)
     places: list[Any] = [document]
@@ -93,7 +94,12 @@ def _set(place: Any, step: Step, value: object) -> None:
     fits_list = isinstance(place, list) and isinstance(step, int) and step < len(place)
     if not (fits_table or fits_list):
         raise KeyPathError(_nothing(place, step))
-    place[step] = value
+    place[step] = [value] if isinstance(value, str) and fits_table and _lists_values(place.get(step)) else value
+
+
+def _lists_values(before: Any) -> bool:
+    """Whether a text in place of `before` can only mean a list of this one: not tables, which no text can be."""
+    return isinstance(before, list) and not any(isinstance(entry, dict | list) for entry in before)
 
 
 def _index(entries: Sequence[Any], name: str) -> int:

@@ -4,6 +4,7 @@ Pydantic finds the mistakes in single keys; this module reports them in the term
 inventories share it. Everything except reading the file is pure.
 """
 
+import json
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -73,6 +74,8 @@ def _translated(detail: ErrorDetails, model: type[BaseModel]) -> Mistake:
     remedy = in_our_words(detail).removeprefix(f"{str(value)!r} ")
     if isinstance(value, list) and kind in _ONE_VALUE and "axis" in _keys(model):
         remedy += "; for several values write an [[axis]]"
+    if isinstance(value, str) and "," in value and isinstance(location[-1], int):
+        remedy += f"; several stand in quotes of their own: {json.dumps(value.split(','))}"
     whole = kind == "value_error" and isinstance(value, dict)  # the remedy says which of the table's keys
     return Mistake(key, None if whole else _short(value), remedy)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 from rich.box import SIMPLE
 from rich.console import Console, Group, RenderableType
@@ -10,7 +10,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from harness.backends.simulate import SIMULATE
 from harness.errors import ExitCode
+from harness.experiment.sweep import HEALTHY
 from harness.sweep.cells import CellTable
 from harness.sweep.plan import Trial
 from harness.sweep.run_folder import RunFolder
@@ -18,7 +20,10 @@ from harness.sweep.summary import SHORT, Line, shown_status, table, told
 from harness.terminal import fits, folded, width
 from reports import trial as stored
 from reports.metrics import METRICS
+from reports.metrics.cost import not_known
 from reports.metrics.metric import Metric
+from reports.metrics.view import View
+from reports.trial import SIMULATED
 from reports.wording import STOPPED, number, sized
 
 REDRAWN_PER_S = 2
@@ -40,6 +45,7 @@ class ConsoleProgress:
         self._table = CellTable()
         self._folder: Path | None = None
         self._live: Live | None = None
+        self._widths = NO_WIDTHS
 
     def opened(self, folder: Path, resumed: bool) -> None:
         """Prints the folder that the run is written to."""
@@ -50,6 +56,7 @@ class ConsoleProgress:
         """Shows the table."""
         retries = trials[0].variant.experiment.sweep.retries if trials else 0
         self._table.begin(trials, records, retries)
+        self._widths = _Widths.of(trials)
         if self._console.is_terminal:
             self._live = Live(
                 get_renderable=self._drawn, console=self._console, transient=True, refresh_per_second=REDRAWN_PER_S
@@ -81,7 +88,7 @@ class ConsoleProgress:
         table.ended(trial, record, seconds, final)
         place = f"[{table.done:>{len(str(table.planned))}}/{table.planned}]"
         style = "yellow" if record.status == "inconclusive" else "" if record.expected else "bold red"
-        self._line(f"{place} {trial_line(record, seconds)}", style)
+        self._line(f"{place} {trial_line(record, seconds, self._widths)}", style)
 
     def end(self) -> None:
         """Removes the table."""
@@ -128,18 +135,47 @@ def drawn(table: CellTable, rows: int) -> RenderableType:
     return Group(cells, Text(foot, no_wrap=True, overflow="ellipsis"))
 
 
-def trial_line(record: stored.Trial, seconds: float) -> str:
+class _Widths(NamedTuple):
+    """How wide the columns of the trials' lines are, so that those of one sweep stand one below the other."""
+
+    system: int = 0
+    rest: int = 0
+
+    @classmethod
+    def of(cls, trials: Sequence[Trial]) -> Self:
+        """The widths that hold every one of `trials`."""
+        systems = (len(_system(trial)) for trial in trials)
+        return cls(max(systems, default=0), max((len(_rest(*_about(trial))) for trial in trials), default=0))
+
+
+NO_WIDTHS = _Widths()
+
+
+def _system(trial: Trial) -> str:
+    simulated = trial.variant.experiment.backend_of(trial.system) == SIMULATE
+    return trial.system.name + SIMULATED * simulated
+
+
+def _about(trial: Trial) -> tuple[int, Mapping[str, str], str, int]:
+    return trial.size_bytes, trial.variant.axes, trial.scenario, trial.repeat
+
+
+def _rest(size_bytes: int, axes: Mapping[str, str], scenario: str, repeat: int) -> str:
+    points = "".join(f" {axis}={value}" for axis, value in axes.items())
+    return f"{sized(size_bytes):>7}{points}{'' if scenario == HEALTHY else f' {scenario}'} r{repeat}"
+
+
+def trial_line(record: stored.Trial, seconds: float, widths: _Widths = NO_WIDTHS) -> str:
     """One attempt in one line."""
-    points = "".join(f" {axis}={value}" for axis, value in record.axes.items())
-    scenario = "" if record.scenario == "healthy" else f" {record.scenario}"
-    what = f"{record.shown_system:<12} {sized(record.size_bytes):>7}{points}{scenario} r{record.repeat}"
+    rest = _rest(record.size_bytes, record.axes, record.scenario, record.repeat)
+    what = f"{record.shown_system:<{widths.system}} {rest:<{widths.rest}}"
     values = told([record], SHORT)
     measured = "  ".join(
         f"{metric.short} {shown_value(metric, values[metric.name])}" + (f" {metric.unit}" if metric.unit else "")
         for metric in SHORT
         if metric.name in values and (metric.aggregate == "median" or values[metric.name])
     )
-    words = "  ".join(filter(None, (measured, record.reason)))
+    words = "  ".join(filter(None, (measured, not_known(View(record)), record.reason)))
     return f"{what}  {shown_status(record):<{len(STOPPED)}} {words}  [{seconds:.1f} s]"
 
 

@@ -55,6 +55,10 @@ class CurrentCluster:
         self._testbed.set_up_for(trial)
         return self._testbed
 
+    def give_up(self) -> None:
+        """Takes down a cluster that lost a host; the next trial gets a new one."""
+        self._lower(in_order=False)
+
     def _raise(self, trial: Trial) -> HostTestbed:
         experiment = trial.variant.experiment
         self._progress.note(f"bringing up {experiment.cluster.summary()}")

@@ -19,6 +19,7 @@ from harness.sweep.plan import Trial
 from harness.sweep.scenario import Injection, injections
 from harness.sweep.targets import planned
 from harness.systems.catalogue import sockets_carry_data
+from harness.workloads.collective import CollectiveWorkload
 from r2ccl_core.units import format_size
 from reports.wording import percent
 
@@ -48,6 +49,7 @@ def lines(experiment: Experiment, trials: Sequence[Trial]) -> Iterator[str]:
     yield _totals(experiment, trials, clusters)
     yield from _too_short(trials)
     yield from _outlasting(trials)
+    yield from _few_healthy(trials)
 
 
 def estimate_s(trials: Sequence[Trial], clusters: int) -> float:
@@ -102,6 +104,25 @@ def _outlasting(trials: Sequence[Trial]) -> Iterator[str]:
             f"warning: the fault lasts longer than what follows it of {_counted(len(late), 'trial')} ({sizes}), which "
             f'end before the repair; set workload.min_duration = "{max(need for _, need in late):.2g} s", or a shorter '
             "lasts"
+        )
+
+
+def _few_healthy(trials: Sequence[Trial]) -> Iterator[str]:
+    """Warns where `min_duration` adds iterations after the fault only: the few before it, of which the first are slow,
+    do not say what healthy is."""
+    found: list[tuple[Trial, float]] = []
+    for trial in trials:
+        workload, fault = trial.variant.experiment.workload, trial.fault
+        if isinstance(workload, CollectiveWorkload) and fault is not None and fault.at_iteration is not None:
+            asked = workload.asked_iterations(trial.size_bytes)
+            if trial.iterations > asked:
+                found.append((trial, fault.at_iteration / asked))
+    if found:
+        sizes = ", ".join(dict.fromkeys(format_size(trial.size_bytes) for trial, _ in found))
+        yield (
+            f"warning: min_duration adds iterations to {_counted(len(found), 'trial')} ({sizes}), but none before the "
+            "fault's at_iteration, and those before it say what healthy is; write at_progress = "
+            f"{found[0][1]:.2g} instead"
         )
 
 

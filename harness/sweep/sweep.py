@@ -191,12 +191,30 @@ def _run_remaining(request: Request, folder: RunFolder, make_cluster: MakeCluste
                     continue
                 _must_be_there(folder)
                 try:
-                    _run_until_conclusive(current.testbed_for(trial), folder, trial, records, progress)
+                    _run_on_cluster(current, folder, trial, records, progress)
                 except HarnessError as error:
                     if not current.has_stood:
                         raise
                     again = f"the same command{' without --fresh' if request.fresh else ''} goes on"
                     raise SweepError(f"{error}; trials that ended are kept, and {again}") from error
+
+
+def _run_on_cluster(
+    current: CurrentCluster,
+    folder: RunFolder,
+    trial: Trial,
+    records: dict[str, stored.Trial],
+    progress: SweepProgress,
+) -> None:
+    """Attempts `trial`. A cluster of the sweep's own that loses a host is made again, once for a trial."""
+    try:
+        _run_until_conclusive(current.testbed_for(trial), folder, trial, records, progress)
+    except UnreachableError as error:
+        if not current.has_stood or trial.variant.experiment.cluster.kind == "inventory":
+            raise
+        progress.note(f"{error}; the cluster is made again")
+        current.give_up()
+        _run_until_conclusive(current.testbed_for(trial), folder, trial, records, progress)
 
 
 def _simulate(

@@ -78,8 +78,12 @@ class CollectiveWorkload(Workload):
 
     def iterations_of(self, size_bytes: int, expected_s: float) -> int:
         """As many as requested, and at least as many as `min_duration` takes; small ones wait, whatever the rate."""
+        return max(self.asked_iterations(size_bytes), math.ceil(self.min_duration_s / max(expected_s, LEAST_S)))
+
+    def asked_iterations(self, size_bytes: int) -> int:
+        """As many as the experiment names, whatever they take."""
         named = {parse_size(size): n for size, n in self.iterations_by_size.items()}
-        return max(named.get(size_bytes, self.iterations), math.ceil(self.min_duration_s / max(expected_s, LEAST_S)))
+        return named.get(size_bytes, self.iterations)
 
     def expected_s(self, size_bytes: int, ranks: int, host_bytes_s: float) -> float:
         """From the bus bandwidth, which is the rate of a host's NICs."""

@@ -27,7 +27,7 @@ def draw(frame: pd.DataFrame) -> Figure:
         ax = figure.subplots()
         if not long.empty:
             common = {"x": "ms", "y": "stage", "order": list(STAGES.values()), "hue": "system", "hue_order": systems}
-            colors = [looks[s][0] for s in systems]
+            colors = [looks[s].color for s in systems]
             dodge = len(systems) > 1
             sns.stripplot(
                 long, **common, palette=colors, dodge=dodge, size=3.4, alpha=0.7, legend=False, jitter=False, ax=ax

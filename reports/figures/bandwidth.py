@@ -58,7 +58,7 @@ def _stopped(ax: Axes, frame: pd.DataFrame, column: str) -> None:
     for (system, size), trials in frame.groupby(["system", "size_bytes"], observed=True):
         if trials[column].notna().any() or not (trials["status"] == "failed").any():
             continue
-        index, color = systems.index(str(system)), style.looks(systems)[str(system)][0]
+        index, color = systems.index(str(system)), style.looks(systems)[str(system)].color
         x = sizes.index(int(str(size))) + style.position(index, len(systems), DODGE)
         ax.plot(x, 0, "x", color=color, markersize=7, markeredgewidth=2, clip_on=False)
         last = max(last, (x, color))

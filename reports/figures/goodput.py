@@ -15,12 +15,12 @@ def draw(frame: pd.DataFrame) -> Figure:
         figure = style.sheet(2.3 * len(rates) + 0.8, 3.2)
         axes = figure.subplots(1, len(rates), sharey=True, squeeze=False)[0]
         for ax, name in zip(axes, rates, strict=True):
-            for system, (color, marker) in style.looks(systems).items():
+            for system, (color, marker, line, _) in style.looks(systems).items():
                 own = frame[(frame["rates"] == name) & (frame["system"] == system)].sort_values("gpus")
                 shown = own[own["gpu_hours"] > 0]  # a logarithmic axis cannot show zero
                 ax.plot(
-                    shown["gpus"], shown["gpu_hours"], color=color, marker=marker, linewidth=1.3, markersize=5,
-                    markeredgecolor="white", markeredgewidth=0.5,
+                    shown["gpus"], shown["gpu_hours"], color=color, marker=marker, linestyle=line, linewidth=1.3,
+                    markersize=5, markeredgecolor="white", markeredgewidth=0.5,
                 )  # fmt: skip
             ax.set_xscale("log", base=2)
             ax.set_yscale("log")

@@ -39,8 +39,8 @@ def _panel(ax: Axes, long: pd.DataFrame, hosts: list[str], systems: list[str], s
             counted = own[own["source"] == "counters"]["share"]
             left = x - 0.4 + place * width
             if len(counted):
-                color, hatch = looks[system][0], style.HATCHES[style.place_of(system, systems) % len(style.HATCHES)]
-                ax.bar(left, counted.median(), 0.92 * width, align="edge", color=color, hatch=hatch, edgecolor="white")
+                look, middle = looks[system], counted.median()
+                ax.bar(left, middle, 0.92 * width, align="edge", color=look.color, hatch=look.hatch, edgecolor="white")
             planned = own[own["source"] == "schedule"]["share"]
             if len(planned):
                 ax.hlines(planned.median(), left - 0.02 * width, left + 0.94 * width, color="#111111", linewidth=1.8)

@@ -25,9 +25,9 @@ def draw(frame: pd.DataFrame) -> Figure:
 
 
 def _panel(ax: Axes, frame: pd.DataFrame, strategies: list[str]) -> None:
-    for strategy, (color, marker) in style.looks(strategies).items():
+    for strategy, (color, marker, style_of_line, _) in style.looks(strategies).items():
         own = frame[frame["strategy"] == strategy].sort_values("failures")
-        for source, line in (("model", "-"), ("published", "none")):
+        for source, line in (("model", style_of_line), ("published", "none")):
             told = own[own["source"] == source]
             if source == "model" and len(told):
                 low, high = 100 * told["low"], 100 * told["high"]

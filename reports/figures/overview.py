@@ -9,7 +9,7 @@ from matplotlib.ticker import MaxNLocator
 
 from reports.figures import style
 from reports.headline import Line
-from reports.overview import cells_of, speed, unit
+from reports.overview import NOT_KNOWN, cells_of, speed, unit
 from reports.wording import number, plain, sized
 
 MOST_ROWS = 24
@@ -86,8 +86,8 @@ def names(rows: Sequence[Line]) -> list[str]:
     return [plain(", ".join(dict.fromkeys(part[i] for i in told if i < len(part))), 44) for part in parts]
 
 
-def _speeds(ax: Axes, y: int, line: Line, look: tuple[str, str], kind: str) -> None:
-    color, marker = look
+def _speeds(ax: Axes, y: int, line: Line, look: style.Look, kind: str) -> None:
+    color, marker = look.color, look.marker
     before, after = line[f"before_{kind}"], line[f"after_{kind}"]
     if before.n and after.n:
         ax.plot([before.median, after.median], [y, y], color=color, linewidth=1.4, alpha=0.5, zorder=1)
@@ -99,7 +99,7 @@ def _speeds(ax: Axes, y: int, line: Line, look: tuple[str, str], kind: str) -> N
         ax.plot(after.median, y, marker, color=color, markersize=6.5, zorder=3)
 
 
-def _stopped(ax: Axes, y: int, line: Line, look: tuple[str, str], kind: str, middle: float) -> None:
+def _stopped(ax: Axes, y: int, line: Line, look: style.Look, kind: str, middle: float) -> None:
     """Says beside the healthy mark that nothing follows, on the side where there is room."""
     before = line[f"before_{kind}"]
     if line[f"after_{kind}"].n or not line.stopped:
@@ -107,15 +107,24 @@ def _stopped(ax: Axes, y: int, line: Line, look: tuple[str, str], kind: str, mid
     x = before.median if before.n else 0.0
     side, away = ("right", -9) if x > middle else ("left", 9)
     ax.annotate(
-        "stopped", (x, y), xytext=(away, 0), textcoords="offset points", ha=side, va="center", fontsize=8, color=look[0]
+        "stopped",
+        (x, y),
+        xytext=(away, 0),
+        textcoords="offset points",
+        ha=side,
+        va="center",
+        fontsize=8,
+        color=look.color,
     )
 
 
-def _lost(ax: Axes, y: int, line: Line, look: tuple[str, str]) -> None:
+def _lost(ax: Axes, y: int, line: Line, look: style.Look) -> None:
     lost = line["lost_ms"]
     if not lost.n:
+        if line.disturbed:
+            ax.annotate(NOT_KNOWN, (0, y), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8)
         return
-    ax.barh(y, lost.median, 0.55, color=look[0], alpha=0.85)
+    ax.barh(y, lost.median, 0.55, color=look.color, hatch=look.hatch if line.run else "", edgecolor="white", alpha=0.85)
     if lost.low == lost.low:
         ax.hlines(y, lost.low, lost.high, color="#111111", linewidth=1)
     end = max(lost.median, lost.high if lost.high == lost.high else lost.median, 0.0)
@@ -141,6 +150,6 @@ def result(lines: Sequence[Line]) -> str:
         before, after, lost = line[f"before_{kind}"], line[f"after_{kind}"], line["lost_ms"]
         ends = f"{number(before.median)} {unit(lines)} healthy"
         ends += f", {number(after.median)} after the fault" if after.n else ", stopped" if line.stopped else ""
-        ends += f", {number(lost.median)} ms lost" if lost.n else ""
+        ends += f", {number(lost.median)} ms lost" if lost.n else ", time lost not known" if line.disturbed else ""
         told.append(f"{', '.join(dict.fromkeys([*name.split(', '), line.scenario]))}: {ends}")
     return "; ".join(told) + "."

@@ -28,9 +28,9 @@ def draw_points(
         sns.pointplot(
             data, x="size_bytes", y=column, hue="system", order=sizes, hue_order=systems,
             estimator="median", errorbar=stats.interval, dodge=DODGE if len(systems) > 1 else False,
-            palette=[looks[s][0] for s in systems], markers=[looks[s][1] for s in systems],
-            linestyles="-" if joined else "none", linewidth=1.2, markersize=5.5, markeredgecolor="white",
-            markeredgewidth=0.5, err_kws={"linewidth": 1.2}, capsize=0.07, legend=False, ax=ax,
+            palette=[looks[s].color for s in systems], markers=[looks[s].marker for s in systems],
+            linestyles=[looks[s].line if joined else "none" for s in systems], linewidth=1.2, markersize=5.5,
+            markeredgecolor="white", markeredgewidth=0.5, err_kws={"linewidth": 1.2}, capsize=0.07, legend=False, ax=ax,
         )  # fmt: skip
     style.size_axis(ax, sizes)
 
@@ -41,4 +41,4 @@ def _dots(ax: Axes, data: pd.DataFrame, column: str, sizes: Sequence[int], syste
         own = shown[shown["system"] == system]
         beside = style.position(index, len(systems), DODGE) + 0.1
         xs = [sizes.index(int(size)) + beside for size in own["size_bytes"]]
-        ax.scatter(xs, own[column], s=9, color=style.looks(systems)[system][0], alpha=0.55, linewidths=0, zorder=1)
+        ax.scatter(xs, own[column], s=9, color=style.looks(systems)[system].color, alpha=0.55, linewidths=0, zorder=1)

@@ -8,8 +8,6 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from reports.figures import style
 from reports.stats import Floats
 
-STYLES = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1.5, 2)))
-
 
 def draw(frame: pd.DataFrame) -> Figure:
     """`frame`: `reports.measures.trial_frame`, one case; one step per trial, over all sizes."""
@@ -17,15 +15,17 @@ def draw(frame: pd.DataFrame) -> Figure:
     with style.applied():
         figure = style.sheet(5.6, 3.0)
         ax = figure.subplots()
-        for system, (color, marker) in style.looks(systems).items():
+        for system, look in style.looks(systems).items():
             times, shares = steps(frame, system)
             if times.size:
-                line = STYLES[style.place_of(system, systems) % len(STYLES)]
                 # The curve starts at the foot of its first step, so that a single trial is a visible step too.
-                ax.step([times[0], *times], [0, *shares], where="post", color=color, linestyle=line, linewidth=1.5)
-                ax.plot(
-                    times, shares, marker, color=color, markersize=4.5, markeredgecolor="white", markeredgewidth=0.4
+                ax.step(
+                    [times[0], *times], [0, *shares], where="post", color=look.color, linestyle=look.line, linewidth=1.5
                 )
+                ax.plot(
+                    times, shares, look.marker, color=look.color, markersize=4.5, markeredgecolor="white",
+                    markeredgewidth=0.4,
+                )  # fmt: skip
         known = frame["recover_ms"].dropna().clip(lower=0.01)
         wide = known.max() > 10 * known.min()
         if wide:

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from reports.figures import style
 from reports.figures.points import draw_points
+from reports.wording import plural
 
 MOST_LINES = 2
 """At most this many models of one mode are drawn."""
@@ -39,9 +40,12 @@ def caption(frame: pd.DataFrame) -> str:
     shown = frame[frame["slowdown"].notna()]
     left_out = [s for s in style.systems_of(frame) if not (shown["system"] == s).any()]
     stopped = [s for s in left_out if (frame.loc[frame["system"] == s, "status"] == "failed").all()]
-    short = [s for s in left_out if s not in stopped]
+    slowed = set(frame.loc[frame["disturbed"] != "", "system"])
+    short = [s for s in left_out if s not in stopped and s not in slowed]
     words = f" {', '.join(stopped)} stopped and has no T/T0." if stopped else ""
     words += f" {', '.join(short)} ran too few iterations before or after the fault for a T/T0." if short else ""
+    unknown = int((frame["comes_and_goes"] & (frame["disturbed"] != "")).sum())
+    words += f" {plural(unknown, 'trial')} whose healthy iterations were disturbed: none is known." if unknown else ""
     lines, share = "", ""
     if model_lines(frame):
         lines, share = ", beside models and bound as lines", " X is the share of the host's bandwidth that was lost."

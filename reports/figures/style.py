@@ -4,7 +4,7 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import pandas as pd
@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from reports.columns import natural
+from reports.columns import Place, natural
 from reports.palette import COLORS as COLORS
 from reports.wording import plain as plain
 from reports.wording import sized
@@ -33,7 +33,11 @@ WIDTH_IN = 8.6
 LETTER_IN = 0.072
 """The approximate width of a letter in a legend."""
 HATCHES = ("", "////", "", "xxxx", "\\\\\\\\", "....", "", "----")
-"""Hatches of bars, by system: with the colours' lightness they distinguish bars in greyscale."""
+"""Hatches of bars: with the colours' lightness they distinguish bars in greyscale."""
+RUN_MARKERS, RUN_HATCHES = ("o", "s", "D", "^"), ("", "////", "xxxx", "....")
+"""By run, if a report has several; `reports.palette.GLYPHS` are the same marks in text."""
+LINES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1.5, 2)))
+"""Styles of lines, for the same purpose."""
 
 _RC: dict[str, Any] = {
     "font.size": 9.0,
@@ -89,29 +93,39 @@ def fixed_sheet(width_in: float, height_in: float, margins_in: tuple[float, floa
     return figure
 
 
-_PLACES: ContextVar[Mapping[str, int]] = ContextVar("places", default=types.MappingProxyType({}))
+_PLACES: ContextVar[Mapping[str, Place]] = ContextVar("places", default=types.MappingProxyType({}))
 
 
 @contextmanager
-def palette(systems: Sequence[str]) -> Iterator[None]:
-    """Within this context each of `systems` has the same colour and marker in every figure, whatever other systems it
-    shows."""
-    token = _PLACES.set({system: place for place, system in enumerate(systems)})
+def palette(places: Mapping[str, Place]) -> Iterator[None]:
+    """Within this context each system of `places` looks the same in every figure, whatever other systems it shows."""
+    token = _PLACES.set(places)
     try:
         yield
     finally:
         _PLACES.reset(token)
 
 
-def place_of(system: str, systems: Sequence[str]) -> int:
-    """The index of a system's colour: within the whole report if one is being made, otherwise within `systems`."""
-    return _PLACES.get().get(system, systems.index(system))
+class Look(NamedTuple):
+    """How a system is drawn."""
+
+    color: str
+    marker: str
+    line: Any
+    hatch: str
 
 
-def looks(systems: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Colour and marker of each system."""
-    places = {system: place_of(system, systems) for system in systems}
-    return {s: (COLORS[i % len(COLORS)], MARKERS[i % len(MARKERS)]) for s, i in places.items()}
+def looks(systems: Sequence[str]) -> dict[str, Look]:
+    """The look of each system: within the whole report if one is being made, otherwise within `systems`."""
+    usual = {system: Place(index) for index, system in enumerate(systems)}
+    return {system: _look(_PLACES.get().get(system, place)) for system, place in usual.items()}
+
+
+def _look(place: Place) -> Look:
+    shape = place.run - 1 if place.run else place.color
+    markers, hatches = (RUN_MARKERS, RUN_HATCHES) if place.run else (MARKERS, HATCHES)
+    color = COLORS[place.color % len(COLORS)]
+    return Look(color, markers[shape % len(markers)], LINES[shape % len(LINES)], hatches[shape % len(hatches)])
 
 
 def systems_of(frame: pd.DataFrame) -> list[str]:
@@ -142,16 +156,18 @@ def system_handles(systems: Sequence[str], shown: Sequence[str], bars: bool = Fa
     if bars:
         return [
             Patch(
-                facecolor=color, hatch=HATCHES[place_of(system, systems) % len(HATCHES)], edgecolor="white",
-                label=plain(system, 60),
+                facecolor=look.color, hatch=look.hatch, edgecolor="white", label=plain(system, 60)
             )
-            for system, (color, _) in looks(systems).items() if system in shown
+            for system, look in looks(systems).items() if system in shown
         ]  # fmt: skip
     return [
-        Line2D([], [], color=color, marker=marker, markersize=6, linestyle="-", linewidth=1.4, label=plain(system, 60))
-        for system, (color, marker) in looks(systems).items()
+        Line2D(
+            [], [], color=look.color, marker=look.marker, markersize=6, linestyle=look.line, linewidth=1.4,
+            label=plain(system, 60),
+        )
+        for system, look in looks(systems).items()
         if system in shown
-    ]
+    ]  # fmt: skip
 
 
 def legend(figure: Figure, systems: Sequence[str], shown: Sequence[str]) -> None:

@@ -7,9 +7,21 @@ from reports.metrics.view import View
 
 def _lost(view: View) -> float | None:
     """How much longer everything since the first failure took than the same number of healthy iterations."""
-    if view.trial.fault is None or not view.since:
+    if view.trial.fault is None or not view.since or view.disturbed:
         return None
     return (sum(i.duration_ns for i in view.since) - len(view.since) * view.healthy_mean_ns) / 1e6
+
+
+def disturbed(view: View) -> str:
+    """Why the time that a trial lost is not known although it went on; empty if it is known."""
+    went_on = view.trial.fault is not None and view.trial.status in ("ok", "wrong")
+    return view.disturbed if went_on and view.trial.workload in ALIKE else ""
+
+
+def not_known(view: View) -> str:
+    """The same as a statement about the trial."""
+    why, what = disturbed(view), "time lost and T/T0" if view.comes_and_goes else "time lost"
+    return f"{what} not known: {why}" if why else ""
 
 
 def _lost_share(view: View) -> float | None:
@@ -40,11 +52,11 @@ METRICS = (
     Metric(
         "lost_ms", "ms", "lower", "time lost: additional time of all iterations from the first hit one to the end of "
         "the trial, against as many healthy ones (of their mean)",
-        _lost, of="trials that went on", heading="time lost", short="lost", workloads=ALIKE,
+        _lost, of="trials that went on", heading="time lost", short="lost", workloads=ALIKE, against_healthy=True,
     ),
     Metric(
         "lost_share", "", "lower", "time lost over the healthy time of the same iterations", _lost_share,
-        of="trials that went on", percent=True, workloads=ALIKE,
+        of="trials that went on", percent=True, workloads=ALIKE, against_healthy=True,
     ),
     Metric(
         "hit_cost_ms", "ms", "lower", "additional time of the hit iteration, against one after it", _hit_cost,

@@ -14,6 +14,8 @@ def _of(phase: Phase) -> Callable[[View], float | None]:
 
 def _slowdown(view: View) -> float | None:
     healthy = view.healthy_ns
+    if view.comes_and_goes and view.disturbed:
+        return None
     return view.usual_ns("after") / healthy if healthy > 0 else None
 
 
@@ -37,7 +39,7 @@ METRICS = (
         "slowdown", "", "lower",
         "T/T0: an iteration after the fault over one before it (medians; if the fault comes and goes, the "
         "means of all before and of all that follow)",
-        _slowdown, of="trials that went on", heading="T/T0", short="T/T0", workloads=ALIKE,
+        _slowdown, of="trials that went on", heading="T/T0", short="T/T0", workloads=ALIKE, against_healthy=True,
     ),
     Metric(
         "mean_ms", "ms", "lower", "mean of all iterations from the first that is hit to the end of the trial", _mean,

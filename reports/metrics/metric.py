@@ -52,6 +52,8 @@ class Metric:
     """The heading of its column on the terminal; empty: no column."""
     percent: bool = False
     """Whether it is a share, shown as percent."""
+    against_healthy: bool = False
+    """Whether it may not be known for a trial whose healthy iterations something else slowed."""
     workloads: tuple[str, ...] = ()
     """The kinds of workloads that have it; empty: all."""
     among: "Callable[[pd.DataFrame], pd.Series] | None" = None

@@ -25,6 +25,13 @@ LOSES_A_NIC = (
 COMES_AND_GOES = ("flap",)
 """Kinds of faults whose NIC works at times before the heal."""
 
+MOST_ERROR = 0.1
+"""The standard error of the mean of the healthy iterations, as a share of it, above which they do not say what healthy
+is. Of 27 trials with a flapping NIC on two busy cores, 8 of the 17 above it lost less than nothing, and 1 of the 10
+below it."""
+DOUBTFUL = 0.05
+"""The share of the healthy time by which a fault may seem to save time."""
+
 NO_TABLE: "Callable[[], pd.DataFrame | None]" = lambda: None  # noqa: E731 - a value, as its type says
 
 
@@ -151,6 +158,24 @@ class View:
     def healthy_ns(self) -> float:
         """The typical duration before the first failure."""
         return self.usual_ns("before")
+
+    @cached_property
+    def disturbed(self) -> str:
+        """Why the mean of the healthy iterations is none to compare with: something else slowed them. Empty: it is one.
+
+        Only a collective has as much to do after a failure as before it.
+        """
+        before = self.durations_ns("before")
+        if not before or not self.since or not self.healthy_mean_ns:
+            return ""
+        error = stats.standard_error(before) / self.healthy_mean_ns if len(before) > 2 else 0.0
+        if error > MOST_ERROR:
+            return "the iterations before the fault differ too much among themselves"
+        faster = 1 - stats.mean(i.duration_ns for i in self.since) / self.healthy_mean_ns
+        alike = self.trial.workload == "collective" and self.trial.simulated is None and self.rest.switch is None
+        if alike and faster > DOUBTFUL:
+            return "the iterations before the fault were slower than those with it"
+        return ""
 
     @cached_property
     def healthy_mean_ns(self) -> float:

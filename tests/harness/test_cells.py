@@ -11,7 +11,7 @@ from harness.sweep.console import ConsoleProgress, drawn
 from harness.sweep.plan import Trial, plan
 from harness.sweep.record import lost_record
 from reports import trial as stored
-from reports.trial import Iteration
+from reports.trial import Evidence, Iteration
 
 ALLREDUCE = Path(__file__).parents[2] / "experiments" / "allreduce.toml"
 TRIALS = plan(load(ALLREDUCE, ["sweep.repeats=2", "sweep.order=listed"]))
@@ -78,3 +78,20 @@ def test_on_a_terminal_the_table_lives_and_elsewhere_there_are_lines_only(tmp_pa
             progress.end()
         assert ("about 17 s left" in out.read_text()) is terminal
         assert "[ 1/18] failstop" in out.read_text()
+
+
+def test_the_lines_of_a_sweep_stand_one_below_the_other() -> None:
+    simulated = load(ALLREDUCE.with_name("simulator_agrees.toml"))
+    trials = plan(simulated)[: len(simulated.systems)]
+    lines = StringIO()
+    progress = ConsoleProgress(Console(file=lines, width=200))
+    progress.begin(trials, {})
+    for trial in trials:
+        is_simulated = simulated.backend_of(trial.system) == "simulate"
+        found = record(trial)
+        if is_simulated:
+            found = found.model_copy(update={"evidence": Evidence(simulated={"alpha_s": 0})})
+        progress.ended(trial, found, 1.0, final=True)
+    shown = lines.getvalue().splitlines()
+    assert any("(simulated)" in line for line in shown) and not all("(simulated)" in line for line in shown)
+    assert len({line.index(" ok ") for line in shown}) == 1

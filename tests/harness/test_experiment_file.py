@@ -143,6 +143,15 @@ def test_settings_are_toml_or_text() -> None:
     assert document == {"a": {"b": "x", "c": 3}, "fault": [{"nic": "eth1"}], "d": "500 Mbit/s"}
 
 
+def test_one_text_in_place_of_a_list_is_a_list_of_one() -> None:
+    assert load(ALLREDUCE, ["workload.sizes=8MiB"]) == load(ALLREDUCE, ['workload.sizes=["8MiB"]'])
+    with pytest.raises(InvalidExperimentError, match=r'write it like .*; several .* own: \["8MiB", "16MiB"\]$'):
+        load(ALLREDUCE, ["workload.sizes=8MiB,16MiB"])
+    for setting in ("system=balance", "workload.sizes=8"):  # tables, and what may be a count, stay mistakes
+        with pytest.raises(InvalidExperimentError, match="must be a list"):
+            load(ALLREDUCE, [setting])
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "experiments").glob("*.toml")), ids=lambda p: p.stem)
 def test_every_shipped_experiment_reads_back_from_what_a_run_stores(path: Path) -> None:
     experiment = load(path)

@@ -86,7 +86,7 @@ def test_the_latency_of_a_kind_follows_what_is_measured_of_it() -> None:
 def test_a_dry_run_warns_of_collectives_that_are_over_before_a_fault_comes() -> None:
     def warning(*settings: str) -> list[str]:
         experiment = load(SMOKE, ['workload.sizes=["64KiB"]', *settings])
-        return [line for line in lines(experiment, plan(experiment)) if line.startswith("warning")]
+        return [line for line in lines(experiment, plan(experiment)) if "may be over" in line]
 
     assert warning() == [
         "warning: the collectives of 3 trials with a fault (64KiB) may be over before it comes; "
@@ -101,7 +101,7 @@ def test_a_dry_run_warns_of_collectives_that_are_over_before_a_fault_comes() -> 
 def test_a_dry_run_warns_of_a_fault_that_outlasts_its_trial() -> None:
     def warning(*settings: str) -> list[str]:
         experiment = load(SMOKE, ["fault.lasts=1 s", *settings])
-        return [line for line in lines(experiment, plan(experiment)) if line.startswith("warning")]
+        return [line for line in lines(experiment, plan(experiment)) if "lasts longer" in line]
 
     assert warning('workload.min_duration="0.5 s"') == [
         "warning: the fault lasts longer than what follows it of 3 trials (8MiB), which end before the repair; set "
@@ -109,3 +109,16 @@ def test_a_dry_run_warns_of_a_fault_that_outlasts_its_trial() -> None:
     ]
     assert not warning('workload.min_duration="2.2 s"')
     assert not warning("fault.lasts=100 ms", 'workload.min_duration="0.5 s"')
+
+
+def test_a_dry_run_warns_of_a_healthy_part_that_does_not_grow_with_the_trial() -> None:
+    def warning(*settings: str) -> list[str]:
+        experiment = load(SMOKE, ['workload.sizes=["64KiB"]', 'workload.min_duration="0.5 s"', *settings])
+        return [line for line in lines(experiment, plan(experiment)) if line.startswith("warning")]
+
+    assert warning() == [
+        "warning: min_duration adds iterations to 3 trials (64KiB), but none before the fault's at_iteration, and "
+        "those before it say what healthy is; write at_progress = 0.5 instead"
+    ]
+    assert not warning("fault=[]") and not warning("workload.iterations=1000")
+    assert not warning('fault=[{kind="nic_down", host="host1", rail=1, at_progress=0.5}]')

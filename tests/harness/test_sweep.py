@@ -15,7 +15,7 @@ import pytest
 from harness.cluster.base import Cluster
 from harness.cluster.noop import NoopCluster
 from harness.cluster.spec import ClusterSpec, NoopSpec
-from harness.errors import ExitCode, SweepError
+from harness.errors import ExitCode, SweepError, UnreachableError
 from harness.experiment.file import read
 from harness.hosts import watch
 from harness.hosts.session import source_of
@@ -25,6 +25,7 @@ from harness.sweep.progress import SilentProgress
 from harness.sweep.run_folder import RunFolder
 from harness.sweep.summary import last_attempts
 from harness.sweep.sweep import Request, open_folder, run_sweep
+from harness.sweep.trial import run_trial
 from reports import trial as stored
 from reports.report import write_report
 
@@ -43,12 +44,16 @@ class Recording(SilentProgress):
 
     def __init__(self, stop_at: str | None = None) -> None:
         self.ran: list[str] = []
+        self.notes: list[str] = []
         self.stop_at = stop_at
 
     def trial(self, trial: Trial, attempt: int) -> None:
         if trial.trial_id == self.stop_at:
             raise KeyboardInterrupt
         self.ran.append(trial.trial_id)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
 
 
 class HostTestbed:
@@ -212,6 +217,28 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path, monkeypatch
 
     with pytest.raises(SweepError, match=r"cannot be written \(Operation not permitted\); let it be written, and the "):
         testbed.sweep(Removing("a-8MiB-noop-r0", lambda: monkeypatch.setattr(Path, "mkdir", refuse)))
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_cluster_that_loses_a_host_is_made_again_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    lost = iter([UnreachableError("host1", "its SSH session ended")] * times)
+
+    def run(*arguments: Any) -> Any:
+        for error in lost:
+            raise error
+        return run_trial(*arguments)
+
+    monkeypatch.setattr("harness.sweep.sweep.run_trial", run)
+    testbed, progress = HostTestbed(tmp_path), Recording()
+    if times == 1:
+        assert testbed.sweep(progress) is ExitCode.OK
+        assert "host1: its SSH session ended; the cluster is made again" in progress.notes
+        assert len([note for note in progress.notes if note.startswith("bringing up")]) == 2
+    else:
+        with pytest.raises(SweepError, match="its SSH session ended; trials that ended are kept"):
+            testbed.sweep(progress)
 
 
 def test_a_program_that_cannot_run_is_a_failed_trial(tmp_path: Path) -> None:

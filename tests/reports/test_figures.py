@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from synthetic_run import make_run
 
 from r2ccl_core.schedules.r2cc_all_reduce import predicted_ratio
-from reports import stats
+from reports import columns, stats
 from reports.core_log import core_events
 from reports.figures import (
     aftermath,
@@ -59,7 +59,7 @@ def texts(figure: Figure) -> list[str]:
 @pytest.mark.parametrize(("panel", "column"), [(0, "before_gbs"), (1, "hit_gbs"), (2, "after_gbs")])
 def test_bandwidth_points_are_the_medians_over_repeats(frame: pd.DataFrame, panel: int, column: str) -> None:
     ax = bandwidth.draw(frame).axes[panel]
-    for system, (color, _) in style.looks(style.systems_of(frame)).items():
+    for system, (color, *_) in style.looks(style.systems_of(frame)).items():
         own = frame[frame["system"] == system].groupby("size_bytes")[column]
         expected = [stats.median(values) for _, values in own if values.notna().any()]
         assert drawn_medians(ax, color) == pytest.approx(expected)
@@ -124,7 +124,7 @@ def test_a_system_has_one_colour_whoever_stands_beside_it(frame: pd.DataFrame) -
     alone = frame[frame["system"] == "balance"]
     everybody = style.systems_of(frame)
     assert style.looks(style.systems_of(alone))["balance"] != style.looks(everybody)["balance"]
-    with style.palette(everybody):
+    with style.palette(columns.places(headline(frame))):
         assert style.looks(style.systems_of(alone))["balance"] == style.looks(everybody)["balance"]
         drawn = slowdown.draw(alone).axes[0].lines
     assert style.looks(everybody)["balance"][0] in {line.get_color() for line in drawn}

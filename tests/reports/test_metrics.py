@@ -36,10 +36,13 @@ def trial(*phases: tuple[Phase, int], kind: str = "nic_down", status: Status = "
 
 LOSS = trial(("warmup", 90), *[("before", 10)] * 3, ("hit", 40), *[("after", 15)] * 4)
 FLAP = trial(*[("before", 10)] * 3, ("hit", 40), ("after", 30), ("after", 10), ("after", 30), kind="flap")
-NOISY: tuple[tuple[Phase, int], ...] = (("before", 10), ("before", 50), ("before", 10), ("before", 10))
-NOISY_AFTER: tuple[tuple[Phase, int], ...] = (("hit", 10), ("after", 50), ("after", 10), ("after", 10))
-NOISY_FLAP, NOISY_LOSS = trial(*NOISY, *NOISY_AFTER, kind="flap"), trial(*NOISY, *NOISY_AFTER)
+EVERY_FOURTH = 20 * (10, 50, 10, 10)
+NOISY = [("before" if at < 80 else "hit" if at == 80 else "after", ms) for at, ms in enumerate(2 * EVERY_FOURTH)]
+NOISY_FLAP, NOISY_LOSS = trial(*NOISY, kind="flap"), trial(*NOISY)
 """A busy machine delays every fourth iteration, and the fault costs nothing."""
+SCATTERED = [("before", 10), ("before", 50), ("before", 10), ("before", 10), ("hit", 40), ("after", 40)]
+SLOWED = [*[("before", 20)] * 4, ("hit", 15), ("after", 15), ("after", 15)]
+"""Something else slowed one of four healthy iterations, and all of them."""
 
 
 def value(name: str, of: Trial) -> float | None:
@@ -68,13 +71,21 @@ def value(name: str, of: Trial) -> float | None:
         # As many slow iterations before the fault as after it: nothing was lost, although they hide from a median.
         ("slowdown", NOISY_FLAP, 1.0),
         ("lost_ms", NOISY_FLAP, 0),
-        ("before_gbs", NOISY_FLAP, 4 * 10 / 80),
-        ("after_gbs", NOISY_FLAP, 4 * 10 / 80),
+        ("before_gbs", NOISY_FLAP, 0.5),
+        ("after_gbs", NOISY_FLAP, 0.5),
         ("before_ms", NOISY_FLAP, 20),
         ("slowdown", NOISY_LOSS, 1.0),
         ("before_gbs", NOISY_LOSS, 1.0),
         ("lost_ms", NOISY_LOSS, 0),
         ("lost_share", NOISY_LOSS, 0),
+        # Nobody knows what was lost against healthy iterations that something else slowed; medians still count.
+        ("lost_ms", trial(*SCATTERED), None),
+        ("lost_share", trial(*SLOWED), None),
+        ("slowdown", trial(*SCATTERED), 4.0),
+        ("slowdown", trial(*SLOWED), 0.75),
+        ("slowdown", trial(*SLOWED, kind="flap"), None),
+        ("mean_ms", trial(*SLOWED, kind="flap"), 15),
+        ("lost_ms", trial(*SLOWED[3:]), None),
         ("lost_ms", trial(*[("before", 10)] * 3), None),
         ("lost_ms", trial(("hit", 40), ("after", 15)), None),
         ("slowdown", trial(("hit", 40), ("after", 15)), None),

@@ -173,12 +173,20 @@ def test_several_runs_stand_in_one_report_told_apart(tmp_path: Path) -> None:
     run = json.loads((second / "run.json").read_text())
     edit(second / "run.json", provenance=run["provenance"] | {"cpu": "Another processor"})
     before = {path: path.stat().st_mtime_ns for path in (*first.iterdir(), *second.iterdir())}
-    page = Page(write_report([first, second], tmp_path / "both").read_text(encoding="utf-8"))
+    html_text = write_report([first, second], tmp_path / "both").read_text(encoding="utf-8")
+    page = Page(html_text)
     text = " ".join(page.text.split())
     label = f"{second.name} (2)"
-    assert f"The runs differ in machine: cpu: A processor ({first.name}), Another processor ({label})." in text
-    assert f"balance ({first.name})" in text
-    assert f"balance ({label})" in text
+    assert "The runs differ in machine: cpu: A processor (run 1), Another processor (run 2)." in text
+    assert f"run 1: {first.name}" in text and f"run 2: {label}" in text
+    marks = {}
+    for row in html_text.partition("<tbody>")[2].partition("</tbody>")[0].split("<tr>")[1:]:
+        color, glyph, name = re.findall(r'class="mark (s[0-9])" aria-hidden="true">(.)</span> ([^<]+)<', row)[0]
+        marks[name] = (color, glyph)
+    for system in ("failstop", "hot_repair", "balance"):
+        one, other = marks[f"{system} (run 1)"], marks[f"{system} (run 2)"]
+        assert one[0] == other[0] and one[1] != other[1], "one colour a system, one mark a run"
+    assert len({color for color, _ in marks.values()}) == 3
     assert len({a["id"] for a in page.of("details") if a.get("id")}) == 6
     assert before == {path: path.stat().st_mtime_ns for path in (*first.iterdir(), *second.iterdir())}
     rows = pd.read_csv(tmp_path / "both" / "rows.csv")

@@ -74,7 +74,8 @@ def test_one_failure_among_many_is_told(frame: pd.DataFrame) -> None:
         (-1e-12, "0"),
         (0.18234, "0.182"),
         (34.26, "34.3"),
-        (1234.5, "1\u202f234"),
+        (1234.5, "1234"),
+        (12345.6, "12\u202f346"),
         (-2.5, "\N{MINUS SIGN}2.50"),
     ],
 )
@@ -108,6 +109,15 @@ def test_several_scenarios_are_told_by_name_and_have_no_common_median(tmp_path: 
         f"balance (Balance over all NICs left) went on in 2 of 3 scenarios, T/T0 from {balance:.2f} (nic_down" in text
     )
     assert f"to {2 * balance:.2f} (slow, 1MiB); 1 more has no iterations after the fault" in text
+    slowed = gone.assign(disturbed=gone["status"].map({"ok": "slowed"}).fillna(""))
+    text = told(pd.concat([one, other, slowed]))
+    assert "went on in 3 of 3 scenarios" in text and "(slow, 1MiB); that of 1 more is not known" in text
+    assert "its T/T0 is not known, because something else slowed" in told(
+        pd.concat([slowed, slowed.assign(scenario="x", case=slowed["case"] + "x")])
+    )
+    alone = told(slowed)
+    assert "balance (Balance over all NICs left) went on; how fast, against healthy iterations, is not known" in alone
+    assert "something else slowed these in 3 of 3 trials" in alone and "no trial has iterations" not in alone
 
 
 def test_healthy_bandwidth_is_one_target_whatever_breaks_later(tmp_path: Path) -> None:

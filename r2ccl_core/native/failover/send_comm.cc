@@ -685,7 +685,7 @@ int64_t SendComm::OverdueNs(Path& path, const Chunk& chunk, int64_t now_ns) {
   if (now_ns <= asked_ns) return 0;
   if (!PeerSpoke(path, asked_ns, now_ns)) {
     bool may_answer = now_ns - asked_word_ns_ < kAskAheadNs;
-    LookAt(may_answer ? std::max(asked_ns + kAskAheadNs, now_ns + kMillisecond) : 0, now_ns);
+    if (may_answer) LookAt(std::max(asked_ns + kAskAheadNs, now_ns + kMillisecond), now_ns);
     return 0;
   }
   // What is usual may be the memory of streams that had nothing to do since. If this way is silent, the peer is asked

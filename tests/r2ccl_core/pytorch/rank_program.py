@@ -258,22 +258,7 @@ def on_gpus() -> None:
     on_cpus = grads.cpu()
     dist.broadcast(on_cpus, 0)
     assert torch.equal(on_cpus, grads.cpu())
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-
-    alone = torch.nn.Sequential(torch.nn.Linear(8, 12), torch.nn.Linear(12, 4)).to(gpu)
-    for parameter in alone.parameters():
-        dist.broadcast(parameter.data, 0)
-    sharded = torch.nn.Sequential(torch.nn.Linear(8, 12), torch.nn.Linear(12, 4)).to(gpu)
-    sharded.load_state_dict(alone.state_dict())
-    fully_shard(sharded, mesh=init_device_mesh("cuda", (SIZE,)))
-    data = torch.arange(16.0, device=gpu).view(2, 8) / 16
-    losses = [net(data).square().sum() for net in (sharded, alone)]
-    for loss in losses:
-        loss.backward()
-    assert torch.allclose(*losses)
-    for one, other in zip(sharded.parameters(), alone.parameters(), strict=True):
-        assert torch.allclose(one.grad.full_tensor(), other.grad, atol=1e-5)
+    sharded_fully(gpu)
     group = dist.new_group(list(range(SIZE)))
     both = torch.ones(3, device=gpu)
     dist.all_reduce(both, group=group)
@@ -312,15 +297,19 @@ def ddp() -> None:
 
 
 def fsdp2() -> None:
+    sharded_fully(torch.device("cpu"))
+
+
+def sharded_fully(device: torch.device) -> None:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(8, 12), torch.nn.Linear(12, 4))
-    alone = torch.nn.Sequential(torch.nn.Linear(8, 12), torch.nn.Linear(12, 4))
+    model = torch.nn.Sequential(torch.nn.Linear(8, 12), torch.nn.Linear(12, 4)).to(device)
+    alone = torch.nn.Sequential(torch.nn.Linear(8, 12), torch.nn.Linear(12, 4)).to(device)
     alone.load_state_dict(model.state_dict())
-    fully_shard(model, mesh=init_device_mesh("cpu", (SIZE,)))
-    data = torch.arange(16.0).view(2, 8) / 16
+    fully_shard(model, mesh=init_device_mesh(device.type, (SIZE,)))
+    data = torch.arange(16.0, device=device).view(2, 8) / 16
     losses = [net(data).square().sum() for net in (model, alone)]
     for loss in losses:
         loss.backward()

@@ -1,30 +1,67 @@
-"""The NICs for a restarted job: those of its list that have a carrier, as an operator would choose them."""
+"""The NICs for a restarted job: those of its list that work, as an operator's check before a restart would choose them.
 
+A NIC works if it has a carrier and reaches a NIC of another host. The hosts tell each other where theirs listen; an
+answer counts even if it is a refusal, since it came over the NIC.
+"""
+
+import asyncio
 import fcntl
+import json
 import os
 import socket
 import struct
-from collections.abc import MutableMapping
+from collections.abc import Iterable, MutableMapping, Sequence
+from contextlib import ExitStack
+from typing import Protocol
+
+from r2ccl_core.errors import UsageError
+from r2ccl_core.host.nics import Nic, find_nics
 
 _SIOCGIFFLAGS = 0x8913
 _RUNNING = 0x40
 _VARIABLE = "R2CC_SOCKET_IFNAME"
+_ANSWER_S = 3.0
+"""Long enough for the second of TCP's attempts, which follows the first by a second."""
 
 
-def leave_out_lost(environ: MutableMapping[str, str] = os.environ) -> list[str]:
-    """Removes interfaces without a carrier from ``R2CC_SOCKET_IFNAME``, if the list has exact names and at least one is
-    left.
+class Store(Protocol):
+    """What this needs of a store of ``torch.distributed``."""
 
-    Returns the names that it removed.
+    def set(self, key: str, value: str) -> None: ...
+
+    def get(self, key: str) -> bytes:
+        """Waits until the key is there."""
+
+
+def leave_out_dead(store: Store, rank: int, size: int, environ: MutableMapping[str, str] = os.environ) -> list[str]:
+    """Removes NICs that do not work from ``R2CC_SOCKET_IFNAME``, if the list has exact names and at least one works.
+
+    Every rank calls this, with the same store. Returns the names that were removed.
     """
+    names = _exact_names(environ)
+    nics = _with_carrier(names)
+    with ExitStack() as listening:
+        ends = [_listen(listening, address, size) for _, address in nics]
+        store.set(f"nics/{rank}", json.dumps(ends))
+        others = [json.loads(store.get(f"nics/{other}")) for other in range(size) if other != rank]
+        working = asyncio.run(_that_reach(nics, [tuple(end) for ends in others for end in ends]))
+    if not working:
+        return []
+    environ[_VARIABLE] = "=" + ",".join(working)
+    return [name for name in names if name not in working]
+
+
+def _exact_names(environ: MutableMapping[str, str]) -> list[str]:
     chosen = environ.get(_VARIABLE, "")
-    if chosen.startswith("="):
-        names = chosen.removeprefix("=").split(",")
-        left = [name for name in names if has_carrier(name)]
-        if left:
-            environ[_VARIABLE] = "=" + ",".join(left)
-            return [name for name in names if name not in left]
-    return []
+    return chosen.removeprefix("=").split(",") if chosen.startswith("=") else []
+
+
+def _with_carrier(names: Iterable[str]) -> list[Nic]:
+    running = [name for name in names if has_carrier(name)]
+    try:
+        return find_nics({_VARIABLE: "=" + ",".join(running)}) if running else []
+    except UsageError:  # none of them has an address
+        return []
 
 
 def has_carrier(name: str) -> bool:
@@ -35,3 +72,43 @@ def has_carrier(name: str) -> bool:
         except OSError:
             return False
     return bool(struct.unpack("16sH14x", told)[1] & _RUNNING)
+
+
+def _listen(listening: ExitStack, address: str, size: int) -> tuple[str, int]:
+    server = listening.enter_context(socket.create_server((address, 0), backlog=size))
+    host, port = server.getsockname()
+    return host, port
+
+
+async def _that_reach(nics: Sequence[Nic], ends: Sequence[tuple[str, int]]) -> list[str]:
+    """The names of those of `nics` that reach one of `ends`."""
+
+    async def reaches(nic: Nic) -> bool:
+        tries = [asyncio.create_task(_answers(nic, end)) for end in ends]
+        try:
+            for answer in asyncio.as_completed(tries):
+                if await answer:
+                    return True
+            return False
+        finally:
+            for one in tries:
+                one.cancel()
+
+    found = await asyncio.gather(*(reaches(nic) for nic in nics))
+    return [name for (name, _), reached in zip(nics, found, strict=True) if reached]
+
+
+async def _answers(nic: Nic, end: tuple[str, int]) -> bool:
+    name, address = nic
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as stream:
+        stream.setblocking(False)
+        try:
+            stream.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, name.encode())
+            stream.bind((address, 0))
+            async with asyncio.timeout(_ANSWER_S):
+                await asyncio.get_running_loop().sock_connect(stream, end)
+        except ConnectionRefusedError:
+            return True
+        except (OSError, TimeoutError):
+            return False
+    return True

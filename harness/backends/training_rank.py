@@ -10,13 +10,12 @@ import hashlib
 import os
 import sys
 import time
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import timedelta
 from typing import Any, NoReturn
 
 from harness.backends.gpu import finds_a_gpu
-from harness.backends.nics_left import leave_out_lost
+from harness.backends.nics_left import leave_out_dead
 from harness.backends.said import first_line, out_of_memory
 from harness.backends.training_life import Life
 from harness.backends.training_torchft import TorchftTrainer
@@ -43,10 +42,9 @@ def main() -> NoReturn:
     torch.use_deterministic_algorithms(True)
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without which cuBLAS has no order of its own
     life = Life.of(os.environ)
-    left_out = leave_out_lost() if life.attempt else []
     trainer: _Trainer | TorchftTrainer | None = None
     try:
-        trainer = TorchftTrainer(args) if args.library == "torchft" else _Trainer(args, life.attempt, left_out)
+        trainer = TorchftTrainer(args) if args.library == "torchft" else _Trainer(args, life.attempt)
         first = life.resume(trainer, -args.warmup)
         if life.attempt == 0:
             events.emit("ready")
@@ -89,7 +87,7 @@ def _iterate(trainer: "_Trainer | TorchftTrainer", life: Life, events: Events, s
 class _Trainer:
     """The model, its text and the group."""
 
-    def __init__(self, args: argparse.Namespace, attempt: int, left_out: Sequence[str]) -> None:
+    def __init__(self, args: argparse.Namespace, attempt: int) -> None:
         import torch
         import torch.distributed as dist
 
@@ -97,10 +95,10 @@ class _Trainer:
         from harness.backends.parallel import Degrees, Spread
         from harness.backends.text import source
 
-        self._dist, self._args, self._left_out = dist, args, left_out
+        self._dist, self._args = dist, args
         limit = timedelta(seconds=args.timeout_s)
         self._device = _device(torch, args.library)
-        _meet(dist, args, attempt)
+        self._left_out = _meet(dist, args, attempt)
         torch.manual_seed(args.seed)
         model = Gpt(args.layers, args.width, args.heads, args.context).to(self._device)
         degrees = Degrees(args.dp, args.tp, args.pp, args.sharded, args.micro_batches)
@@ -208,16 +206,20 @@ def _device(torch: Any, library: str) -> Any:
     return torch.device("cuda", torch.cuda.current_device())
 
 
-def _meet(dist: Any, args: argparse.Namespace, attempt: int) -> None:
-    """All ranks in one group. An agent has a store of its own at the root, which outlives its ranks."""
+def _meet(dist: Any, args: argparse.Namespace, attempt: int) -> list[str]:
+    """All ranks in one group. An agent has a store of its own at the root, which outlives its ranks.
+
+    Returns the NICs that a restarted rank left out.
+    """
     rank, size = int(os.environ["R2CC_RANK"]), int(os.environ["R2CC_SIZE"])
     host, _, port = os.environ["R2CC_ROOT"].rpartition(":")
     limit = timedelta(seconds=max(_JOIN_S, args.timeout_s))
     serves = rank == 0 and not args.agent
     store = dist.TCPStore(host, int(port), size, serves, limit)
-    dist.init_process_group(
-        args.library, store=dist.PrefixStore(f"train{attempt}", store), rank=rank, world_size=size, timeout=limit
-    )
+    meeting = dist.PrefixStore(f"train{attempt}", store)
+    left_out = leave_out_dead(meeting, rank, size) if attempt else []
+    dist.init_process_group(args.library, store=meeting, rank=rank, world_size=size, timeout=limit)
+    return left_out
 
 
 def _leave(events: Events, message: str, step: int | None, code: int, core: Any = None) -> NoReturn:

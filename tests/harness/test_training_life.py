@@ -1,12 +1,14 @@
 """What a rank that trains leaves for its next life, and how the stats of its groups become one; without hosts."""
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.backends.core_stats import together
-from harness.backends.nics_left import leave_out_lost
 from harness.backends.training_life import EVERY, LIVES, STATE, Life
 
 
@@ -92,14 +94,63 @@ def test_a_checkpoint_is_read_back_as_it_was(tmp_path: Path) -> None:
     assert all(torch.equal(a, b) for a, b in zip(expected, other.bits(), strict=True))
 
 
-def test_a_job_is_started_again_with_the_nics_that_are_left() -> None:
-    environ = {"R2CC_SOCKET_IFNAME": "=lo,gone0"}
-    assert leave_out_lost(environ) == ["gone0"]
-    assert environ == {"R2CC_SOCKET_IFNAME": "=lo"}
-    for kept in ("=gone0", "eth", "lo@127.0.0.1"):
-        environ = {"R2CC_SOCKET_IFNAME": kept}
-        assert not leave_out_lost(environ)
-        assert environ == {"R2CC_SOCKET_IFNAME": kept}
+NICS = """
+set -e
+ip link set lo up
+ip link add works0 type veth peer name works1
+ip link add alone0 type veth peer name alone1
+ip link add down0 type veth peer name down1
+ip link set alone1 up arp off
+for at in works0/1 works1/2 alone0/3 down0/4; do ip address add 192.0.2.${at#*/}/32 dev ${at%/*}; done
+for name in works0 works1 alone0; do ip link set $name up; done
+for name in works0 works1; do echo 1 > /proc/sys/net/ipv4/conf/$name/accept_local; done
+for name in all works0 works1; do echo 0 > /proc/sys/net/ipv4/conf/$name/rp_filter; done
+ip route add 192.0.2.2 dev works0
+ip route add 192.0.2.1 dev works1
+exec "$0" -c "$1"
+"""
+RESTARTS = """
+import json, threading
+from harness.backends.nics_left import leave_out_dead
+
+class Store(dict):
+    def __init__(self):
+        self.changed = threading.Condition()
+    def set(self, key, value):
+        with self.changed:
+            self[key] = value
+            self.changed.notify_all()
+    def get(self, key):
+        with self.changed:
+            self.changed.wait_for(lambda: key in self)
+            return self[key].encode()
+
+def restart(*lists):
+    store, environs = Store(), [{"R2CC_SOCKET_IFNAME": one} for one in lists]
+    removed = [None] * len(lists)
+    def rank(i):
+        removed[i] = leave_out_dead(store, i, len(lists), environs[i])
+    threads = [threading.Thread(target=rank, args=(i,)) for i in range(len(lists))]
+    [one.start() for one in threads]
+    [one.join() for one in threads]
+    print(json.dumps([removed, [one["R2CC_SOCKET_IFNAME"] for one in environs]]))
+
+restart("=works0,alone0,down0", "=works1")   # alone0 has a carrier, and reaches nobody
+restart("=alone0,down0", "=works1")          # no list would be better than this one: it is left as it is
+restart("works", "lo@127.0.0.1")             # not exact names
+"""
+
+
+def test_a_job_is_started_again_with_the_nics_that_reach_a_peer() -> None:
+    argv = ["unshare", "--map-root-user", "--net", "--mount", "sh", "-c", NICS, sys.executable, RESTARTS]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=240)
+    if "unshare" in done.stderr:
+        pytest.skip(f"no network namespace can be made here: {done.stderr.strip()}")
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [
+        [[["alone0", "down0"], []], ["=works0", "=works1"]],
+        [[[], []], ["=alone0,down0", "=works1"]],
+        [[[], []], ["works", "lo@127.0.0.1"]],
+    ], done.stderr
 
 
 def test_the_groups_of_a_rank_are_told_as_one() -> None:

@@ -1,7 +1,8 @@
 """The NICs for a restarted job: those of its list that work, as an operator's check before a restart would choose them.
 
-A NIC works if it has a carrier and reaches a NIC of another host. The hosts tell each other where theirs listen; an
-answer counts even if it is a refusal, since it came over the NIC.
+A NIC works if it has a carrier and reaches a NIC of every other host, so that those that are left pair up: where two
+hosts lost different rails, nobody keeps either. The hosts tell each other where their NICs listen; an answer counts
+even if it is a refusal, since it came over the NIC.
 """
 
 import asyncio
@@ -24,6 +25,10 @@ _ANSWER_S = 3.0
 """Long enough for the second of TCP's attempts, which follows the first by a second."""
 
 
+_End = tuple[str, int]
+"""Where a NIC listens."""
+
+
 class Store(Protocol):
     """What this needs of a store of ``torch.distributed``."""
 
@@ -43,8 +48,8 @@ def leave_out_dead(store: Store, rank: int, size: int, environ: MutableMapping[s
     with ExitStack() as listening:
         ends = [_listen(listening, address, size) for _, address in nics]
         store.set(f"nics/{rank}", json.dumps(ends))
-        others = [json.loads(store.get(f"nics/{other}")) for other in range(size) if other != rank]
-        working = asyncio.run(_that_reach(nics, [tuple(end) for ends in others for end in ends]))
+        others = [_ends(store.get(f"nics/{other}")) for other in range(size) if other != rank]
+        working = asyncio.run(_that_reach_all(nics, others))
     if not working:
         return []
     environ[_VARIABLE] = "=" + ",".join(working)
@@ -74,16 +79,20 @@ def has_carrier(name: str) -> bool:
     return bool(struct.unpack("16sH14x", told)[1] & _RUNNING)
 
 
-def _listen(listening: ExitStack, address: str, size: int) -> tuple[str, int]:
+def _ends(told: bytes) -> list[_End]:
+    return [(address, port) for address, port in json.loads(told)]
+
+
+def _listen(listening: ExitStack, address: str, size: int) -> _End:
     server = listening.enter_context(socket.create_server((address, 0), backlog=size))
     host, port = server.getsockname()
     return host, port
 
 
-async def _that_reach(nics: Sequence[Nic], ends: Sequence[tuple[str, int]]) -> list[str]:
-    """The names of those of `nics` that reach one of `ends`."""
+async def _that_reach_all(nics: Sequence[Nic], others: Sequence[Sequence[_End]]) -> list[str]:
+    """The names of those of `nics` that reach an end of each of the `others`."""
 
-    async def reaches(nic: Nic) -> bool:
+    async def reaches(nic: Nic, ends: Sequence[_End]) -> bool:
         tries = [asyncio.create_task(_answers(nic, end)) for end in ends]
         try:
             for answer in asyncio.as_completed(tries):
@@ -94,11 +103,14 @@ async def _that_reach(nics: Sequence[Nic], ends: Sequence[tuple[str, int]]) -> l
             for one in tries:
                 one.cancel()
 
-    found = await asyncio.gather(*(reaches(nic) for nic in nics))
+    async def reaches_all(nic: Nic) -> bool:
+        return all(await asyncio.gather(*(reaches(nic, ends) for ends in others)))
+
+    found = await asyncio.gather(*(reaches_all(nic) for nic in nics))
     return [name for (name, _), reached in zip(nics, found, strict=True) if reached]
 
 
-async def _answers(nic: Nic, end: tuple[str, int]) -> bool:
+async def _answers(nic: Nic, end: _End) -> bool:
     name, address = nic
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as stream:
         stream.setblocking(False)

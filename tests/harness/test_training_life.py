@@ -136,6 +136,7 @@ def restart(*lists):
     print(json.dumps([removed, [one["R2CC_SOCKET_IFNAME"] for one in environs]]))
 
 restart("=works0,alone0,down0", "=works1")   # alone0 has a carrier, and reaches nobody
+restart("=works0,alone0", "=works1", "=down0")  # no NIC reaches both others
 restart("=alone0,down0", "=works1")          # no list would be better than this one: it is left as it is
 restart("works", "lo@127.0.0.1")             # not exact names
 """
@@ -148,6 +149,7 @@ def test_a_job_is_started_again_with_the_nics_that_reach_a_peer() -> None:
         pytest.skip(f"no network namespace can be made here: {done.stderr.strip()}")
     assert [json.loads(line) for line in done.stdout.splitlines()] == [
         [[["alone0", "down0"], []], ["=works0", "=works1"]],
+        [[[], [], []], ["=works0,alone0", "=works1", "=down0"]],
         [[[], []], ["=alone0,down0", "=works1"]],
         [[[], []], ["works", "lo@127.0.0.1"]],
     ], done.stderr

@@ -390,11 +390,17 @@ class Campaign:
     def several(self) -> None:
         """Hosts of several ranks: the schedules, and NCCL's ring in the same network, when one host has lost a rail and
         when two have lost different ones."""
-        # Every pipe has a thread of NCCL's in every rank that waits by spinning.
-        system = "rounds:pipes=2" if self.net.ranks > MOST_SHARING * self.gpus else "rounds"
         if not self.args.stand_in:
             self.library("libr2ccl-preload.so")  # the section's time begins when it is built
             self.until = time.monotonic() + SECTIONS["several"]
+        mistakes = [mistake for system in self.args.tables.split(",") for mistake in self._several_states(system)]
+        if mistakes:
+            raise GroupError("; ".join(mistakes))
+
+    def _several_states(self, system: str) -> list[str]:
+        """The cells of one table, and what is wrong with them."""
+        if self.net.ranks > MOST_SHARING * self.gpus:
+            system += ":pipes=2"  # every pipe has a thread of NCCL's in every rank that waits by spinning
         [group] = self.start(system)
         sizes = [int(float(size) * MIB) for size in (self.args.sizes or "64,8,16,256").split(",")]
         healthy: dict[int, float] = {}
@@ -411,8 +417,7 @@ class Campaign:
                         raise GroupError("out of time")
                     mistakes.append(self._several(group, system, state, lost, by, nbytes, healthy))
         self.stop(system)
-        if any(mistakes):
-            raise GroupError("; ".join(filter(None, mistakes)))
+        return list(filter(None, mistakes))
 
     def _several(
         self,
@@ -905,6 +910,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--kills", type=int, default=3, help="of each size and system (3)")
     parser.add_argument("--latency-bytes", default="8,256,1024,4096", help="of its messages (8,256,1024,4096)")
     parser.add_argument("--grid", default=GRID, help=f"schedules beside the usual ones ({GRID})")
+    parser.add_argument("--tables", default="rounds", help="of `several`, such as rounds,rounds:pipes=2 (rounds)")
     parser.add_argument("--libraries", type=Path, help="where the libraries lie, instead of building them")
     parser.add_argument("--spare", type=Path, help="libraries built elsewhere, for those that cannot be built here")
     parser.add_argument("--stand-in", action="store_true", help="without GPUs: our Communicator in the place of NCCL")

@@ -231,15 +231,20 @@ def _several(records: list[Record], found: list[Record]) -> list[str]:
     """Hosts of several ranks: every state and size, by the schedules and by NCCL's ring."""
     if not records:
         return []
-    ratios = {(r["state"], r["by"], r["bytes"]): r for r in found if r["section"] == "several_ratio"}
+    ratios = {_cell(r): r for r in found if r["section"] == "several_ratio"}
     rows = []
     for r in records:
-        ratio = ratios.get((r["state"], r["by"], r["bytes"]), {})
+        ratio = ratios.get(_cell(r), {})
         over = f"{ratio['ratio']:.3f}" if ratio.get("ratio") else "-"
         bound = f"{ratio['bound']:.3f}" if ratio.get("bound") else "-"
-        rows.append([r["state"], r["bytes"] >> 20, r["choice"] or "nccl", f"{r['median_s'] * 1e3:.1f}", over, bound])
-    head = ["state", "MiB", "ran", "ms", "T/T0", "bound"]
+        ran = [r["choice"] or "nccl", f"{r['median_s'] * 1e3:.1f}", over, bound]
+        rows.append([r["system"], r["state"], r["bytes"] >> 20, *ran])
+    head = ["table", "state", "MiB", "ran", "ms", "T/T0", "bound"]
     return ["## Hosts of several ranks", "", *_table(head, rows), _wrong(records), ""]
+
+
+def _cell(record: Record) -> tuple[Any, ...]:
+    return tuple(record[key] for key in ("system", "state", "by", "bytes"))
 
 
 def _failures(records: list[Record]) -> list[str]:

@@ -2,6 +2,8 @@
 #include "cuda/runner.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 namespace r2ccl::cuda {
 namespace {
@@ -20,9 +22,53 @@ const Operation* GroupEnd(const Operation* op, const Operation* end) {
 
 bool Overlap(const Operation& a, const Operation& b) { return a.begin < b.end && b.begin < a.end; }
 
-bool IsAfterwards(const Operation& op) { return op.kind == Operation::kReceiveReduce || op.kind == Operation::kCopy; }
+// What a group sends to one peer, or receives from it.
+struct Message {
+  int32_t peer;
+  bool sends;
+  size_t bytes = 0;
+  std::vector<const Operation*> parts = {};
+  size_t bounce = 0;  // its offset in the bounce buffer, if it has a place there
+
+  // NCCL runs the messages between two ranks one after another, each with its own delay, so several parts travel as
+  // one: both ends see the same parts in the same order. A part of its own needs no copy, unless something is to be
+  // added.
+  bool Bounces() const { return parts.size() > 1 || parts.front()->kind == Operation::kReceiveReduce; }
+};
 
 }  // namespace
+
+// The messages of a group, and where their bytes are in the bounce buffer.
+class Runner::Group {
+ public:
+  Group(const Job& job, const Operation* begin, const Operation* end) : begin_(begin), end_(end) {
+    for (const Operation* op = begin; op != end; ++op) {
+      if (op->kind == Operation::kCopy) continue;
+      bool sends = op->kind == Operation::kSend;
+      auto its = std::find_if(messages_.begin(), messages_.end(),
+                              [&](const Message& one) { return one.peer == op->peer && one.sends == sends; });
+      if (its == messages_.end()) its = messages_.insert(its, {op->peer, sends});
+      its->parts.push_back(op);
+      its->bytes += Bytes(job, *op);
+    }
+    for (Message& message : messages_) {
+      if (!message.Bounces()) continue;
+      message.bounce = bounce_bytes_;
+      bounce_bytes_ += Aligned(message.bytes);
+    }
+  }
+
+  const Operation* begin() const { return begin_; }
+  const Operation* end() const { return end_; }
+  const std::vector<Message>& messages() const { return messages_; }
+  size_t bounce_bytes() const { return bounce_bytes_; }
+
+ private:
+  const Operation* begin_;
+  const Operation* end_;
+  std::vector<Message> messages_;
+  size_t bounce_bytes_ = 0;
+};
 
 Runner::~Runner() {
   for (auto& held : comms_) {
@@ -133,12 +179,12 @@ size_t Runner::Bytes(const Job& job, const Operation& op) {
   return (Offset(job, op.end) - Offset(job, op.begin)) * TypeBytes(job.type);
 }
 
-size_t Runner::BounceBytes(const Job& job, const Operation* begin, const Operation* end) {
-  size_t bytes = 0;
-  for (const Operation* op = begin; op != end; ++op) {
-    if (op->kind == Operation::kReceiveReduce) bytes += Aligned(Bytes(job, *op));
-  }
-  return bytes;
+char* Runner::Result(const Job& job, const Operation& op) {
+  return job.output + Offset(job, op.begin) * TypeBytes(job.type);
+}
+
+const char* Runner::Own(const Job& job, const Operation& op) {
+  return (op.from_input ? job.input : job.output) + Offset(job, op.begin) * TypeBytes(job.type);
 }
 
 // Bounce buffers large enough for every group. One that is too small stays until the end: a run that is still under
@@ -150,7 +196,7 @@ bool Runner::Reserve(const Job& job, Stream stream) {
   for (const Operation* op = program.data(); op != end;) {
     const Operation* next = GroupEnd(op, end);
     size_t& most = needed[static_cast<size_t>(op->pipe)];
-    most = std::max(most, BounceBytes(job, op, next));
+    most = std::max(most, Group(job, op, next).bounce_bytes());
     op = next;
   }
   for (size_t i = 0; i < comms_.size(); ++i) {
@@ -210,9 +256,11 @@ int Runner::RunRounds(const Job& job, Stream stream) {
   const Operation* end = program.data() + program.size();
   for (const Operation* at = program.data(); at != end;) {
     const Operation* next = GroupEnd(at, end);
-    int result = IssueGroup(job, at, next);
+    Group group(job, at, next);
+    if (!Gather(job, group)) return kNcclCudaError;
+    int result = Transfer(job, group);
     if (result != kNcclSuccess) return result;
-    if (!ReduceGroup(job, at, next)) return kNcclCudaError;
+    if (!Finish(job, group)) return kNcclCudaError;
     at = next;
   }
   for (uint32_t i = 0; i < entry.pipes; ++i) {
@@ -222,52 +270,73 @@ int Runner::RunRounds(const Job& job, Stream stream) {
   return kNcclSuccess;
 }
 
-int Runner::IssueGroup(const Job& job, const Operation* begin, const Operation* end) {
-  if (std::all_of(begin, end, [](const Operation& op) { return op.kind == Operation::kCopy; })) return kNcclSuccess;
-  Pipe& pipe = job.in->pipes[static_cast<size_t>(begin->pipe)];
-  char* bounce = Bounce(pipe);
+const Runner::Pipe& Runner::PipeOf(const Job& job, const Group& group) {
+  return job.in->pipes[static_cast<size_t>(group.begin()->pipe)];
+}
+
+// Copies the parts of messages that have several to where they are sent from.
+bool Runner::Gather(const Job& job, const Group& group) {
+  const Pipe& pipe = PipeOf(job, group);
+  std::vector<Reduction> copies;
+  for (const Message& message : group.messages()) {
+    if (!message.sends || !message.Bounces()) continue;
+    char* to = pipe.bounce->memory + message.bounce;
+    for (const Operation* op : message.parts) {
+      copies.push_back({to, Own(job, *op), nullptr, Bytes(job, *op) / TypeBytes(job.type)});
+      to += Bytes(job, *op);
+    }
+  }
+  return copies.empty() || device_.Reduce(copies, job.type, job.op, pipe.stream);
+}
+
+int Runner::Transfer(const Job& job, const Group& group) {
+  if (group.messages().empty()) return kNcclSuccess;
+  const Pipe& pipe = PipeOf(job, group);
   Gate::Pass pass(gate_);
   if (!pass.open()) return kNcclSystemError;
-  Comm comm = comms_[static_cast<size_t>(begin->pipe)];
+  Comm comm = comms_[static_cast<size_t>(group.begin()->pipe)];
   int result = nccl_.group_start();
-  for (const Operation* op = begin; op != end && result == kNcclSuccess; ++op) {
-    size_t bytes = Bytes(job, *op);
-    size_t place = Offset(job, op->begin) * TypeBytes(job.type);
-    if (op->kind == Operation::kSend) {
-      const char* from = op->from_input ? job.input : job.output;
-      result = nccl_.send(from + place, bytes, kInt8, op->peer, comm, pipe.stream);
-    } else if (op->kind == Operation::kReceive) {
-      result = nccl_.recv(job.output + place, bytes, kInt8, op->peer, comm, pipe.stream);
-    } else if (op->kind == Operation::kReceiveReduce) {
-      result = nccl_.recv(bounce, bytes, kInt8, op->peer, comm, pipe.stream);
-      bounce += Aligned(bytes);
+  for (const Message& message : group.messages()) {
+    if (result != kNcclSuccess) break;
+    const Operation& first = *message.parts.front();
+    char* bounce = message.Bounces() ? pipe.bounce->memory + message.bounce : nullptr;
+    if (message.sends) {
+      const char* from = bounce == nullptr ? Own(job, first) : bounce;
+      result = nccl_.send(from, message.bytes, kInt8, message.peer, comm, pipe.stream);
+    } else {
+      char* to = bounce == nullptr ? Result(job, first) : bounce;
+      result = nccl_.recv(to, message.bytes, kInt8, message.peer, comm, pipe.stream);
     }
   }
   int ended = nccl_.group_end();
   return result == kNcclSuccess ? ended : result;
 }
 
-// Several values for one range come one after another, in the order of the program: each into a launch of its own.
-bool Runner::ReduceGroup(const Job& job, const Operation* begin, const Operation* end) {
-  Pipe& pipe = job.in->pipes[static_cast<size_t>(begin->pipe)];
+// What came is copied or added to its place. Several values for one range come one after another, in the order of the
+// program: each into a launch of its own.
+bool Runner::Finish(const Job& job, const Group& group) {
+  const Pipe& pipe = PipeOf(job, group);
+  std::map<const Operation*, const char*> came;
+  for (const Message& message : group.messages()) {
+    if (message.sends || !message.Bounces()) continue;
+    const char* from = pipe.bounce->memory + message.bounce;
+    for (const Operation* op : message.parts) {
+      came[op] = from;
+      from += Bytes(job, *op);
+    }
+  }
   std::vector<std::vector<Reduction>> passes;
   std::vector<std::pair<const Operation*, size_t>> earlier;
-  size_t width = TypeBytes(job.type);
-  char* bounce = Bounce(pipe);
-  for (const Operation* op = begin; op != end; ++op) {
-    if (!IsAfterwards(*op)) continue;
+  for (const Operation* op = group.begin(); op != group.end(); ++op) {
+    if (op->kind != Operation::kCopy && !came.contains(op)) continue;
     size_t pass = 0;
     for (const auto& [other, its_pass] : earlier) {
       if (Overlap(*other, *op)) pass = std::max(pass, its_pass + 1);
     }
     earlier.emplace_back(op, pass);
-    size_t place = Offset(job, op->begin) * width;
-    const char* own = (op->from_input ? job.input : job.output) + place;
-    Reduction one = {job.output + place, own, nullptr, Bytes(job, *op) / width};
-    if (op->kind == Operation::kReceiveReduce) {
-      one.in = bounce;
-      bounce += Aligned(Bytes(job, *op));
-    }
+    Reduction one = {Result(job, *op), Own(job, *op), nullptr, Bytes(job, *op) / TypeBytes(job.type)};
+    if (op->kind == Operation::kReceive) one.own = came[op];
+    if (op->kind == Operation::kReceiveReduce) one.in = came[op];
     passes.resize(std::max(passes.size(), pass + 1));
     if (one.in != nullptr || one.own != one.out) passes[pass].push_back(one);
   }

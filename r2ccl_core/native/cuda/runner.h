@@ -76,6 +76,8 @@ class Runner {
     Workspace* in;
   };
 
+  class Group;
+
   bool Make(Workspace* workspace);
   Workspace* Find(uint64_t graph);
   int Connect(size_t pipe);
@@ -83,12 +85,14 @@ class Runner {
   int RunRounds(const Job& job, Stream stream);
   int RunHosts(const Job& whole, Comm parent, Stream stream);
   bool Reserve(const Job& job, Stream stream);
-  int IssueGroup(const Job& job, const Operation* begin, const Operation* end);
-  bool ReduceGroup(const Job& job, const Operation* begin, const Operation* end);
-  static char* Bounce(const Pipe& pipe) { return pipe.bounce == nullptr ? nullptr : pipe.bounce->memory; }
+  bool Gather(const Job& job, const Group& group);
+  int Transfer(const Job& job, const Group& group);
+  bool Finish(const Job& job, const Group& group);
+  static const Pipe& PipeOf(const Job& job, const Group& group);
   static size_t Offset(const Job& job, int32_t chunk);
   static size_t Bytes(const Job& job, const Operation& op);
-  static size_t BounceBytes(const Job& job, const Operation* begin, const Operation* end);
+  static char* Result(const Job& job, const Operation& op);     // the place of its range in the result
+  static const char* Own(const Job& job, const Operation& op);  // the rank's own value of it
 
   const Nccl& nccl_;
   Device& device_;

@@ -268,8 +268,8 @@ void Put(std::string* data, const void* what, size_t bytes) { data->append(stati
 
 void Put32(std::string* data, uint32_t value) { Put(data, &value, 4); }
 
-// Three hosts, one pipe: 1 and 2 send every chunk to 0 in one round, and get the sum in the next.
-std::string StarTable(const std::vector<uint32_t>& left, uint32_t chunks, uint32_t gpus = 1) {
+// Three hosts, one pipe: 1 and 2 send `wide` chunks to 0 in each round, and get the sums in the next.
+std::string StarTable(const std::vector<uint32_t>& left, uint32_t chunks, uint32_t gpus = 1, uint32_t wide = 1) {
   std::string data = "R2CCLG02";
   for (uint32_t value : {3U, gpus, 4U, 1U}) Put32(&data, value);
   for (uint32_t one : left) Put32(&data, one);
@@ -283,16 +283,21 @@ std::string StarTable(const std::vector<uint32_t>& left, uint32_t chunks, uint32
     auto add = [&](int32_t round, int32_t kind, int32_t peer, int32_t chunk, int32_t from_input) {
       ops.push_back({0, round, kind, peer, chunk, chunk + 1, from_input});
     };
-    for (int32_t round = 0; round <= static_cast<int32_t>(chunks); ++round) {
-      bool up = round < static_cast<int32_t>(chunks);
-      if (rank == 0) {
-        if (up) add(round, Operation::kReceiveReduce, 1, round, 1);
-        if (up) add(round, Operation::kReceiveReduce, 2, round, 0);
-        if (round > 0) add(round, Operation::kSend, 1, round - 1, 0);
-        if (round > 0) add(round, Operation::kSend, 2, round - 1, 0);
-      } else {
-        if (up) add(round, Operation::kSend, 0, round, 1);
-        if (round > 0) add(round, Operation::kReceive, 0, round - 1, 0);
+    int32_t rounds = static_cast<int32_t>(chunks / wide);
+    for (int32_t round = 0; round <= rounds; ++round) {
+      for (int32_t i = 0; i < static_cast<int32_t>(wide); ++i) {
+        int32_t chunk = round * static_cast<int32_t>(wide) + i;
+        int32_t before = chunk - static_cast<int32_t>(wide);
+        bool up = round < rounds;
+        if (rank == 0) {
+          if (up) add(round, Operation::kReceiveReduce, 1, chunk, 1);
+          if (up) add(round, Operation::kReceiveReduce, 2, chunk, 0);
+          if (round > 0) add(round, Operation::kSend, 1, before, 0);
+          if (round > 0) add(round, Operation::kSend, 2, before, 0);
+        } else {
+          if (up) add(round, Operation::kSend, 0, chunk, 1);
+          if (round > 0) add(round, Operation::kReceive, 0, before, 0);
+        }
       }
     }
     Put32(&data, static_cast<uint32_t>(ops.size()));
@@ -385,6 +390,24 @@ TEST_F(Scene, AllRanksChangeOverAtOneOperationAndBack) {
 TEST_F(Scene, InPlace) {
   Use(StarTable({4, 4, 4}, 3), 3);
   EXPECT_EQ(Run(3, 64, AllLeft, true)[0], (Names{"nccl", "star", "star"}));
+}
+
+// As one message, whose parts need not be next to each other or of equal length.
+TEST_F(Scene, WhatGoesToOnePeerInARoundTravelsTogether) {
+  for (uint32_t wide : {1U, 3U}) {
+    wire_.lanes.clear();
+    wire_.splits.clear();
+    Use(StarTable({4, 4, 4}, 6, 1, wide), 3);
+    for (bool in_place : {false, true}) {
+      wire_.lanes.clear();
+      EXPECT_EQ(Run(2, 1003, AllLeft, in_place)[0], (Names{"nccl", "star"}));
+      int of_rounds = std::get<0>(wire_.lanes.rbegin()->first);  // made after that of the agreements
+      for (int peer : {1, 2}) {
+        EXPECT_EQ((wire_.lanes[{of_rounds, peer, 0}].put), 1 + 6 / wide);  // one that connects, then one for each round
+        EXPECT_EQ((wire_.lanes[{of_rounds, 0, peer}].put), 1 + 6 / wide);
+      }
+    }
+  }
 }
 
 TEST_F(Scene, AgreesEveryFewOperations) {

@@ -22,8 +22,6 @@ LEAST_HOSTS = 3
 
 MOST_GPUS = 16
 MOST_NICS = 256
-MOST_PIPES = 8
-"""The limit of libr2ccl-preload.so (native/cuda/table.cc)."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -52,14 +50,13 @@ def _network(args: argparse.Namespace) -> Network:
         ("--hosts", args.hosts, LEAST_HOSTS, MOST_HOSTS),
         ("--gpus", args.gpus, 1, MOST_GPUS),
         ("--nics", args.nics, 1, MOST_NICS),
-        ("--pipes", args.pipes, 1, MOST_PIPES),
     ):
         if not low <= value <= high:
             raise UsageError(f"{flag} {value}: give {low} to {high}")
     if not 0 <= args.alpha < inf:
         raise UsageError(f"--alpha {args.alpha:g}: give 0 or more microseconds")
     rate, inner_rate = _bytes_s("--rate", args.rate), _bytes_s("--inner-rate", args.inner_rate)
-    return Network(args.hosts, args.nics, rate, args.alpha * 1e-6, args.pipes, args.gpus, inner_rate)
+    return Network(args.hosts, args.nics, rate, args.alpha * 1e-6, args.gpus, inner_rate)
 
 
 def _bytes_s(flag: str, text: str) -> float:
@@ -106,9 +103,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rate", required=True, help='what a NIC carries in each direction, such as "25 Gbit/s"')
     parser.add_argument("--lost", type=int, default=2, help="up to so many NICs lost, over all hosts (2)")
     parser.add_argument(
-        "--alpha", type=float, default=200.0, help="microseconds that a round costs beside its bytes (200)"
+        "--alpha", type=float, default=100.0, help="microseconds that a round costs beside its bytes (100)"
     )
-    parser.add_argument("--pipes", type=int, default=4, help="communicators and streams that work side by side (4)")
     parser.add_argument("--algorithm", choices=names(), default="auto", help="one for all, instead of what pays")
     parser.add_argument("-o", "--output", type=Path, required=True, help="the file")
     return parser

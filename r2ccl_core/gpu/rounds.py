@@ -9,12 +9,11 @@ connection. A rank issues its rounds in order, each as one group followed by the
 This cannot deadlock, whatever the delays: take the unfinished message of the lowest round. Everything that its two ends
 issue before it is of lower rounds, hence finished; so both ends have issued its group, or will without waiting.
 
-Lanes have no chunk in common. They are distributed over *pipes*, each with its own communicator and stream, so that one
-pipe's transfers fill the pauses of another's.
+All that a rank sends to another in a round travels as one message: NCCL runs the messages between two ranks one after
+another, each with its own delay.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
@@ -39,7 +38,6 @@ class Kind(IntEnum):
 class Op(NamedTuple):
     """One operation of a rank, on the chunks ``[begin, end)``; `from_input`: the own value is still in the input."""
 
-    pipe: int
     round: int
     kind: Kind
     peer: int
@@ -50,18 +48,17 @@ class Op(NamedTuple):
 
 @dataclass(frozen=True)
 class Rounds:
-    """`programs[rank]` is in the order of issue: by round, then by pipe. Within a round, transfers between two ranks
-    are in the same order at both, and the operations after them are in the order in which they must run."""
+    """`programs[rank]` is in the order of issue. Within a round, transfers between two ranks are in the same order at
+    both, and the operations after them are in the order in which they must run."""
 
     name: str
     nranks: int
     nchunks: int
-    npipes: int
     programs: tuple[tuple[Op, ...], ...]
 
     @property
     def nrounds(self) -> int:
-        """The largest number of rounds of any pipe."""
+        """How many there are."""
         return 1 + max((op.round for program in self.programs for op in program), default=-1)
 
 
@@ -69,7 +66,6 @@ class Rounds:
 class _Node:
     """A message, or a copy within a rank. `after` holds the nodes that must precede it, and by how many rounds."""
 
-    pipe: int
     begin: int
     end: int
     ends: list[tuple[int, Kind, int, bool]]
@@ -77,40 +73,36 @@ class _Node:
     after: list[tuple[int, int]]
 
 
-def in_rounds(schedule: Schedule, npipes: int = 1) -> Rounds:
+def in_rounds(schedule: Schedule) -> Rounds:
     """The rounds of an AllReduce `schedule`. Raises `ScheduleError` if messages wait for each other in a circle."""
     if schedule.collective != "all_reduce":
         raise ScheduleError(f"{schedule.name}: rounds are for all_reduce, not for {schedule.collective}")
-    npipes = max(1, min(npipes, schedule.nlanes))
-    nodes = _nodes(schedule, npipes)
+    nodes = _nodes(schedule)
     rounds, order = _longest_paths(schedule.name, nodes)
     programs: list[list[Op]] = [[] for _ in range(schedule.nranks)]
-    for index in sorted(order, key=lambda n: (rounds[n], nodes[n].pipe)):
+    for index in sorted(order, key=lambda n: rounds[n]):
         node = nodes[index]
         for rank, kind, peer, from_input in node.ends:
-            programs[rank].append(Op(node.pipe, rounds[index], kind, peer, node.begin, node.end, from_input))
-    return Rounds(schedule.name, schedule.nranks, schedule.nchunks, npipes, tuple(map(tuple, programs)))
+            programs[rank].append(Op(rounds[index], kind, peer, node.begin, node.end, from_input))
+    return Rounds(schedule.name, schedule.nranks, schedule.nchunks, tuple(map(tuple, programs)))
 
 
-def _nodes(schedule: Schedule, npipes: int) -> list[_Node]:
+def _nodes(schedule: Schedule) -> list[_Node]:
     """Every message and copy; nodes that touch a chunk on one rank are numbered in the order in which they do so."""
     numbers = {connection: number for number, connection in enumerate(schedule.connections())}
     nodes: list[_Node] = []
     lanes = [lower(schedule, rank, schedule.nchunks, numbers, numbers) for rank in range(schedule.nranks)]
     for index in range(schedule.nlanes):
         programs = [lanes[rank][index].tolist() for rank in range(schedule.nranks)]
-        _Lane(schedule, index, index % npipes, numbers, nodes).add(programs)
+        _Lane(schedule, index, numbers, nodes).add(programs)
     return nodes
 
 
 class _Lane:
     """One lane of all ranks, executed in some order that its messages allow, to learn the dependencies."""
 
-    def __init__(
-        self, schedule: Schedule, index: int, pipe: int, numbers: dict[Connection, int], nodes: list[_Node]
-    ) -> None:
+    def __init__(self, schedule: Schedule, index: int, numbers: dict[Connection, int], nodes: list[_Node]) -> None:
         self._name = schedule.name
-        self._pipe = pipe
         self._ends = {number: connection for connection, number in numbers.items() if connection[2] == index}
         self._nodes = nodes
         self._sent: dict[int, list[int]] = defaultdict(list)  # nodes under way, by connection
@@ -149,7 +141,7 @@ class _Lane:
         return True
 
     def _new(self, begin: int, end: int) -> int:
-        self._nodes.append(_Node(self._pipe, begin, end, [], []))
+        self._nodes.append(_Node(begin, end, [], []))
         return len(self._nodes) - 1
 
     def _send(self, rank: int, connection: int, begin: int, end: int, from_input: bool) -> None:
@@ -197,24 +189,8 @@ def _longest_paths(name: str, nodes: list[_Node]) -> tuple[list[int], list[int]]
     return rounds, ready
 
 
-def groups(program: tuple[Op, ...]) -> Iterator[tuple[tuple[Op, ...], tuple[Op, ...]]]:
-    """A rank's operations, group by group: the transfers, and the operations after them."""
-    start = 0
-    for stop in range(1, len(program) + 1):
-        if stop == len(program) or program[stop][:2] != program[start][:2]:
-            ops = program[start:stop]
-            yield (
-                tuple(op for op in ops if op.kind is not Kind.COPY),
-                tuple(op for op in ops if op.kind in (Kind.RECEIVE_REDUCE, Kind.COPY)),
-            )
-            start = stop
-
-
 def predicted_s(rounds: Rounds, shares: tuple[float, ...], nbytes: int, host_bytes_s: float, alpha_s: float) -> float:
-    """The approximate time of a run: in every round the busiest port, and `alpha_s` for the round itself.
-
-    Rounds of different pipes with one number count as one: pipes run side by side on the same ports.
-    """
+    """The approximate time of a run: in every round the busiest port, and `alpha_s` for the round itself."""
     loads: dict[tuple[int, int, bool], int] = defaultdict(int)
     for rank, program in enumerate(rounds.programs):
         for op in program:

@@ -5,10 +5,9 @@ NICs up to a total, and every class of sizes, it holds the rounds that are predi
 does, there is no entry, and NCCL's own AllReduce runs. Rounds are built from hosts: if hosts have several GPUs, each
 GPU runs the rounds with its part of the vector, after a ReduceScatter and before an AllGather inside the host.
 
-The file, little-endian, is what native/cuda/table.cc reads: the magic ``R2CCLG02``; hosts, GPUs per host, NICs per
-host, entries (u32); then per entry: the NICs left, by host (u32); the range of bytes, from and below (u64); chunks and
-pipes (u32); a name of 32 bytes; then by host the number of its operations (u32) and these, 7 i32 each, as in
-`rounds.Op`.
+The file, little-endian, is what native/cuda/table.cc reads: the magic ``R2CCLG03``; hosts, GPUs per host, NICs per
+host, entries (u32); then per entry: the NICs left, by host (u32); the range of bytes, from and below (u64); chunks
+(u32); a name of 32 bytes; then by host the number of its operations (u32) and these, 6 i32 each, as in `rounds.Op`.
 """
 
 import struct
@@ -26,9 +25,9 @@ from r2ccl_core.model.topology import INNER_RATE_BYTES_S
 from r2ccl_core.planning.algorithms import ALGORITHMS, AUTO, on_gpus
 from r2ccl_core.schedules.algorithm import LEAST_MESSAGE_BYTES, Algorithm, Problem
 
-MAGIC = b"R2CCLG02"
+MAGIC = b"R2CCLG03"
 NAME_BYTES = 32
-SIZES = (4 << 20, 16 << 20, 64 << 20, 256 << 20)
+SIZES = tuple(mib << 20 for mib in (4, 8, 16, 32, 64, 128, 256, 512))
 """Each class of sizes begins here and ends at the next; the last has no end."""
 
 MOST_ENTRIES = 20_000
@@ -52,8 +51,7 @@ class Network:
     nhosts: int
     nics: int
     nic_bytes_s: float
-    alpha_s: float = 200e-6
-    pipes: int = 4
+    alpha_s: float = 100e-6
     gpus: int = 1
     inner_bytes_s: float = INNER_RATE_BYTES_S
 
@@ -117,13 +115,13 @@ def entries(network: Network, lefts: Sequence[tuple[int, ...]], algorithm: str =
     for left in lefts:
         shares = tuple(one / network.nics for one in left)
         for least, most in zip(SIZES, (*SIZES[1:], NO_END), strict=True):
-            typical = 2 * least
+            typical = least + least // 2
             if algorithm == AUTO:
                 # Nothing lost: what a ring of hosts wins over NCCL's of all ranks is not ours to take.
                 rounds = _paying(network, shares, typical) if min(shares) < 1 else None
             else:
                 schedule = _schedule(network, shares, typical, on_gpus()[algorithm])
-                rounds = None if schedule is None else in_rounds(schedule, network.pipes)
+                rounds = None if schedule is None else in_rounds(schedule)
             if rounds is not None:
                 yield Entry(left, least if algorithm == AUTO or least > SIZES[0] else 0, most, rounds)
 
@@ -139,7 +137,7 @@ def _paying(network: Network, shares: tuple[float, ...], nbytes: int) -> Rounds 
     for algorithm in ALGORITHMS.values():
         schedule = _schedule(network, shares, nbytes, algorithm) if algorithm.guaranteed else None
         if schedule is not None:
-            rounds = in_rounds(schedule, network.pipes)
+            rounds = in_rounds(schedule)
             seconds = predicted_s(rounds, shares, nbytes, network.host_bytes_s, network.alpha_s)
             seconds += network.inner_s(nbytes)
             if seconds < least_s:
@@ -153,7 +151,7 @@ def _schedule(network: Network, shares: tuple[float, ...], nbytes: int, algorith
         return None
     chunks = max(1, nbytes // network.gpus // LEAST_MESSAGE_BYTES)
     problem = Problem(shares, nbytes / network.host_bytes_s, network.alpha_s, chunks)
-    return algorithm.on_gpu(problem, network.pipes)
+    return algorithm.on_gpu(problem)
 
 
 def to_bytes(nhosts: int, gpus: int, nics: int, table: Sequence[Entry]) -> bytes:
@@ -162,7 +160,7 @@ def to_bytes(nhosts: int, gpus: int, nics: int, table: Sequence[Entry]) -> bytes
     for entry in table:
         rounds = entry.rounds
         parts.append(struct.pack(f"<{nhosts}I", *entry.left))
-        parts.append(struct.pack("<QQII", entry.least_bytes, entry.most_bytes, rounds.nchunks, rounds.npipes))
+        parts.append(struct.pack("<QQI", entry.least_bytes, entry.most_bytes, rounds.nchunks))
         parts.append(rounds.name.encode()[: NAME_BYTES - 1].ljust(NAME_BYTES, b"\0"))
         for program in rounds.programs:
             parts.append(struct.pack("<I", len(program)))
@@ -187,11 +185,11 @@ def from_bytes(data: bytes) -> list[Entry]:
         found = []
         for _ in range(count):
             left = take(f"{nhosts}I")
-            least, most, nchunks, npipes = take("QQII")
+            least, most, nchunks = take("QQI")
             (name,) = struct.unpack_from(f"{NAME_BYTES}s", data, at)
             at += NAME_BYTES
-            programs = tuple(_program(take(f"{7 * take('I')[0]}i")) for _ in range(nhosts))
-            rounds = Rounds(name.rstrip(b"\0").decode(), nhosts, nchunks, npipes, programs)
+            programs = tuple(_program(take(f"{6 * take('I')[0]}i")) for _ in range(nhosts))
+            rounds = Rounds(name.rstrip(b"\0").decode(), nhosts, nchunks, programs)
             found.append(Entry(left, least, most, rounds))
     except (struct.error, ValueError) as error:
         raise ScheduleError(f"a table of rounds is damaged: {error}") from error
@@ -199,5 +197,5 @@ def from_bytes(data: bytes) -> list[Entry]:
 
 
 def _program(words: Sequence[int]) -> tuple[Op, ...]:
-    rows = np.array(words, dtype=np.int64).reshape(-1, 7).tolist()
-    return tuple(Op(a, b, Kind(c), d, e, f, bool(g)) for a, b, c, d, e, f, g in rows)
+    rows = np.array(words, dtype=np.int64).reshape(-1, 6).tolist()
+    return tuple(Op(a, Kind(b), c, d, e, bool(f)) for a, b, c, d, e, f in rows)

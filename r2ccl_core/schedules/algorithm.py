@@ -119,9 +119,8 @@ class Algorithm:
     """Whether, if selected by name, it leaves vectors below R2CC_AR_MIN_BYTES to the ring."""
     on_cpu: Callable[[OnCpu, Parameters], Schedule] | None = None
     """The schedule as the CPU runtime runs it, for all ranks; None: `build`, made hierarchical."""
-    on_gpu: Callable[[Problem, int], Schedule | None] | None = None
-    """The schedule in the form that runs as rounds over NCCL, for this number of pipes; None if it has none, in general
-    or for this problem."""
+    on_gpu: Callable[[Problem], Schedule | None] | None = None
+    """The schedule in the form that runs as rounds over NCCL; None if it has none, in general or for this problem."""
     slowdown: Callable[[int, float, int], float] | None = None
     """T/T0 as published, for this number of ranks, the share that one host lost, and K."""
     pause_s: float = 0.2

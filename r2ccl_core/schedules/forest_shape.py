@@ -117,7 +117,7 @@ def _on_cpu(asked: OnCpu, parameters: Parameters) -> Schedule:
     return hierarchical.of_ranks(hosts, asked.gpus)
 
 
-def _on_gpu(problem: Problem, pipes: int) -> Schedule:
+def _on_gpu(problem: Problem) -> Schedule:
     shape, chunks = best(problem.shares, problem.unit_s, problem.alpha_s, problem.most_chunks)
     return forest.all_reduce(problem.shares, trees=shape.trees, chunks=chunks, fan=shape.fan)
 

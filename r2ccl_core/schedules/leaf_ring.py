@@ -113,7 +113,7 @@ def _build(shares: Shares, parameters: Parameters) -> Schedule:
     return all_reduce(shares, **parameters)
 
 
-def _on_gpu(problem: Problem, pipes: int) -> Schedule | None:
+def _on_gpu(problem: Problem) -> Schedule | None:
     if problem.stragglers == 0 or problem.hosts - problem.stragglers < 2:
         return None
     return _build(problem.shares, {"segments": max(1, min(32, problem.most_chunks // problem.hosts))})

@@ -173,7 +173,7 @@ def _build(shares: Shares, parameters: Parameters) -> Schedule:
     return all_reduce(shares, slices=1, **parameters)
 
 
-def _on_gpu(problem: Problem, pipes: int) -> Schedule | None:
+def _on_gpu(problem: Problem) -> Schedule | None:
     if problem.stragglers != 1:
         return None
     return _build(problem.shares, {"segments": max(1, min(32, problem.most_chunks // problem.hosts))})

@@ -83,7 +83,7 @@ def _predict(problem: Problem) -> Prediction | None:
     return seconds(slices), {"lanes": lanes, "slices": slices}
 
 
-def _on_gpu(problem: Problem, pipes: int) -> Schedule | None:
+def _on_gpu(problem: Problem) -> Schedule | None:
     if problem.stragglers != 1:
         return None
     pieces = min(32, problem.most_chunks // problem.hosts)

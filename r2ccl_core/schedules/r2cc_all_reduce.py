@@ -214,7 +214,7 @@ def _on_cpu(asked: OnCpu, parameters: Parameters) -> Schedule:
     return all_reduce(asked.shares, gpus=asked.gpus, pipeline=asked.pipeline, chunks=chunks, ahead=AHEAD)
 
 
-def _on_gpu(problem: Problem, pipes: int) -> Schedule | None:
+def _on_gpu(problem: Problem) -> Schedule | None:
     if problem.stragglers == 0 or problem.hosts - problem.stragglers < 2:
         return None
     return all_reduce(problem.shares, pipeline=8, chunks=max(problem.hosts, min(problem.most_chunks, 512)))

@@ -130,9 +130,9 @@ def _on_cpu(asked: OnCpu, parameters: Parameters) -> Schedule:
     return hierarchical.of_ranks(hosts, asked.gpus)
 
 
-def _on_gpu(problem: Problem, pipes: int) -> Schedule:
+def _on_gpu(problem: Problem) -> Schedule:
     pieces = min(32, problem.most_chunks // problem.hosts)
-    return all_reduce(problem.hosts, slices=max(1, min(4, pieces // pipes)), lanes=pipes)
+    return all_reduce(problem.hosts, slices=max(1, min(4, pieces)))
 
 
 ALGORITHM = Algorithm(

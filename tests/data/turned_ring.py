@@ -24,6 +24,6 @@ ALGORITHM = Algorithm(
     color="#123456",
     predict=_predict,
     build=all_reduce,
-    on_gpu=lambda problem, pipes: all_reduce(problem.shares, {"slices": 2}),
+    on_gpu=lambda problem: all_reduce(problem.shares, {"slices": 2}),
     slowdown=lambda ranks, lost, pipeline: 7.0,
 )

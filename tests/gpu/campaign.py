@@ -66,8 +66,8 @@ INNER_RATE, NVLINK_RATE = "16 Gbit/s", "1200 Gbit/s"
 """What ranks of one host send each other, about: over veths in NVLink's place where they share a GPU, and by NVLink."""
 SOCKET = {"NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "eth"}
 TUNED = {**SOCKET, "NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "4"}
-GRID = "pipes=2,pipes=6,pipes=8,alpha=100,alpha=400,channels=8"
-"""What is tried beside the defaults: pipes, microseconds that a round is taken to cost, connections of two ranks."""
+GRID = "alpha=50,alpha=200,channels=8"
+"""What is tried beside the defaults: microseconds that a round is taken to cost, connections of two ranks."""
 MOST_ABORT_MS = 10_000
 
 
@@ -133,7 +133,7 @@ class Campaign:
         raise GroupError(f"{name} was not built")
 
     def environment(self, system: str) -> dict[str, str]:
-        """Of the ranks of a system, such as ``plugin``, ``plugin:R2CC_CHUNK_BYTES=524288`` or ``rounds:pipes=4``."""
+        """Of the ranks of a system, such as ``plugin``, ``plugin:R2CC_CHUNK_BYTES=524288`` or ``rounds:alpha=50``."""
         if self.args.stand_in:
             return {"CAMPAIGN_STAND_IN": "1", "R2CC_SOCKET_IFNAME": "eth"}
         sharing = -(-self.net.ranks // self.gpus)
@@ -174,9 +174,9 @@ class Campaign:
         path = self.folder / f"{system.replace(':', '-')}.r2g"
         if system not in self.tables:
             argv = [sys.executable, "-m", "r2ccl_core.gpu", "--hosts", self.net.hosts, "--nics", self.net.rails]
-            argv += ["--rate", f"{self.args.rate} Gbit/s", "-o", path, "--pipes", options.get("pipes", "4")]
+            argv += ["--rate", f"{self.args.rate} Gbit/s", "-o", path]
             argv += ["--lost", "2" if "algorithm" not in options else "1"]
-            argv += ["--algorithm", options.get("algorithm", "auto"), "--alpha", options.get("alpha", "200")]
+            argv += ["--algorithm", options.get("algorithm", "auto"), "--alpha", options.get("alpha", "100")]
             inner_rate = NVLINK_RATE if has_gpu_each(self.gpus, self.net.gpus) else INNER_RATE
             argv += ["--gpus", options.get("gpus", self.net.gpus), "--inner-rate", inner_rate]
             words = [str(word) for word in argv]
@@ -399,8 +399,6 @@ class Campaign:
 
     def _several_states(self, system: str) -> list[str]:
         """The cells of one table, and what is wrong with them."""
-        if self.net.ranks > MOST_SHARING * self.gpus:
-            system += ":pipes=2"  # every pipe has a thread of NCCL's in every rank that waits by spinning
         [group] = self.start(system)
         sizes = [int(float(size) * MIB) for size in (self.args.sizes or "64,8,16,256").split(",")]
         healthy: dict[int, float] = {}
@@ -529,8 +527,6 @@ class Campaign:
     def types(self) -> None:
         """The Communicator for CUDA tensors: every type and operation, out of place and in place, by our schedules."""
         system = "rounds:algorithm=forest:kind=types"
-        if self.net.ranks > MOST_SHARING * self.gpus:
-            system += ":pipes=2"
         [group] = self.start(system, program="types_rank.py")
         answers = group.ask({"do": "types"}, 60)
         values = {"wrong": sum(answer["wrong"] for answer in answers), "choices": answers[0]["choices"]}
@@ -835,7 +831,7 @@ def main() -> int:
             campaign.begin_build()
             campaign.begin_sharing()
             if "several" in wanted and not args.stand_in:
-                campaign.begin_table("rounds:pipes=2")
+                campaign.begin_table("rounds")
             for system in campaign.grid() if "schedules" in wanted and not args.stand_in else ():
                 campaign.begin_table(system)
             for section in wanted:
@@ -910,7 +906,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--kills", type=int, default=3, help="of each size and system (3)")
     parser.add_argument("--latency-bytes", default="8,256,1024,4096", help="of its messages (8,256,1024,4096)")
     parser.add_argument("--grid", default=GRID, help=f"schedules beside the usual ones ({GRID})")
-    parser.add_argument("--tables", default="rounds", help="of `several`, such as rounds,rounds:pipes=2 (rounds)")
+    parser.add_argument("--tables", default="rounds", help="of `several`, such as rounds,rounds:alpha=50 (rounds)")
     parser.add_argument("--libraries", type=Path, help="where the libraries lie, instead of building them")
     parser.add_argument("--spare", type=Path, help="libraries built elsewhere, for those that cannot be built here")
     parser.add_argument("--stand-in", action="store_true", help="without GPUs: our Communicator in the place of NCCL")

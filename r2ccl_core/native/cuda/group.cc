@@ -100,7 +100,7 @@ int Group::Open(Comm parent) {
   if (result == kNcclInProgress) return Undo(parent, &comm);
   comm_ = comm;
   if (result != kNcclSuccess) return result;
-  runner_ = std::make_unique<Runner>(nccl_, device_, gate_, table_.pipes);
+  runner_ = std::make_unique<Runner>(nccl_, device_, gate_);
   return kNcclSuccess;
 }
 

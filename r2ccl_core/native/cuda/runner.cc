@@ -16,7 +16,7 @@ size_t Aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 // The end of the group that begins at `op`.
 const Operation* GroupEnd(const Operation* op, const Operation* end) {
   const Operation* last = op;
-  while (last != end && last->round == op->round && last->pipe == op->pipe) ++last;
+  while (last != end && last->round == op->round) ++last;
   return last;
 }
 
@@ -71,56 +71,47 @@ class Runner::Group {
 };
 
 Runner::~Runner() {
-  for (auto& held : comms_) {
-    if (Comm comm = held.exchange(nullptr); comm != nullptr) nccl_.comm_destroy(comm);
+  for (auto* held : {&outer_, &inner_}) {
+    if (Comm comm = held->exchange(nullptr); comm != nullptr) nccl_.comm_destroy(comm);
   }
-  if (Comm comm = inner_.exchange(nullptr); comm != nullptr) nccl_.comm_destroy(comm);
   auto drop = [this](Workspace& workspace) {
-    for (Pipe& pipe : workspace.pipes) {
-      if (pipe.stream != nullptr) device_.DropStream(pipe.stream);
-      if (pipe.done != nullptr) device_.DropEvent(pipe.done);
-    }
+    if (workspace.stream != nullptr) device_.DropStream(workspace.stream);
     if (workspace.begin != nullptr) device_.DropEvent(workspace.begin);
+    if (workspace.done != nullptr) device_.DropEvent(workspace.done);
   };
   drop(ungraphed_);
   for (auto& workspace : graphed_) drop(*workspace);
 }
 
 void Runner::Abort() {
-  for (auto& held : comms_) {
-    if (Comm comm = held.exchange(nullptr); comm != nullptr) nccl_.comm_abort(comm);
+  for (auto* held : {&outer_, &inner_}) {
+    if (Comm comm = held->exchange(nullptr); comm != nullptr) nccl_.comm_abort(comm);
   }
-  if (Comm comm = inner_.exchange(nullptr); comm != nullptr) nccl_.comm_abort(comm);
 }
 
 int Runner::Open(Comm parent, const Seat& seat) {
   seat_ = seat;
   if (!Make(&ungraphed_)) return kNcclCudaError;
-  for (size_t pipe = 0; pipe < comms_.size(); ++pipe) {
-    Comm comm = nullptr;
-    int result = nccl_.comm_split(parent, seat_.place, seat_.host, &comm, nullptr);
-    comms_[pipe] = comm;
-    if (result == kNcclSuccess) result = Connect(pipe);
-    if (result != kNcclSuccess) return result;
-  }
-  return seat_.gpus > 1 ? OpenInner(parent) : kNcclSuccess;
+  Comm comm = nullptr;
+  int result = nccl_.comm_split(parent, seat_.place, seat_.host, &comm, nullptr);
+  outer_ = comm;
+  if (result == kNcclSuccess) result = Connect();
+  return result == kNcclSuccess && seat_.gpus > 1 ? OpenInner(parent) : result;
 }
 
 bool Runner::Make(Workspace* workspace) {
-  workspace->pipes.resize(comms_.size());
-  return device_.MakeEvent(&workspace->begin) &&
-         std::all_of(workspace->pipes.begin(), workspace->pipes.end(),
-                     [this](Pipe& pipe) { return device_.MakeStream(&pipe.stream) && device_.MakeEvent(&pipe.done); });
+  return device_.MakeStream(&workspace->stream) && device_.MakeEvent(&workspace->begin) &&
+         device_.MakeEvent(&workspace->done);
 }
 
-// The streams of a graph are captured with it until its capture ends; only then another graph may have them. Nullptr
+// The stream of a graph is captured with it until its capture ends; only then another graph may have it. Nullptr
 // where the device gives no more.
 Runner::Workspace* Runner::Find(uint64_t graph) {
   if (graph == 0) return &ungraphed_;
   auto found = std::find_if(graphed_.begin(), graphed_.end(), [&](const auto& one) { return one->graph == graph; });
   if (found == graphed_.end()) {
     found = std::find_if(graphed_.begin(), graphed_.end(),
-                         [&](const auto& one) { return device_.GraphOf(one->pipes[0].stream) == 0; });
+                         [&](const auto& one) { return device_.GraphOf(one->stream) == 0; });
   }
   if (found == graphed_.end()) {
     found = graphed_.insert(found, std::make_unique<Workspace>());
@@ -128,7 +119,7 @@ Runner::Workspace* Runner::Find(uint64_t graph) {
   }
   Workspace& workspace = **found;
   if (workspace.graph != graph) {
-    for (Pipe& pipe : workspace.pipes) pipe.bounce.reset();
+    workspace.bounce.reset();
     workspace.graph = graph;
   }
   return &workspace;
@@ -140,29 +131,27 @@ int Runner::OpenInner(Comm parent) {
   int result = nccl_.comm_split(parent, seat_.host, seat_.place, &comm, nullptr);
   inner_ = comm;
   if (result != kNcclSuccess) return result;
-  Pipe& pipe = ungraphed_.pipes.front();
-  char* all = pipe.bounce->memory;
+  char* all = ungraphed_.bounce->memory;
   Gate::Pass pass(gate_);
   if (!pass.open()) return kNcclSystemError;
   char* own = all + seat_.place;  // a byte for each: the bounce buffer has 512 for each host
-  result = nccl_.reduce_scatter(all, own, 1, kInt8, static_cast<int>(Op::kMax), inner_, pipe.stream);
-  return result == kNcclSuccess ? nccl_.all_gather(own, all, 1, kInt8, inner_, pipe.stream) : result;
+  result = nccl_.reduce_scatter(all, own, 1, kInt8, static_cast<int>(Op::kMax), inner_, ungraphed_.stream);
+  return result == kNcclSuccess ? nccl_.all_gather(own, all, 1, kInt8, inner_, ungraphed_.stream) : result;
 }
 
 // A byte to and from everybody. NCCL connects two ranks when they first talk, which takes both of them and long.
-int Runner::Connect(size_t number) {
-  Pipe& pipe = ungraphed_.pipes[number];
-  pipe.bounce = buffers_.Take(kAlign * 2 * static_cast<size_t>(seat_.hosts));
-  if (pipe.bounce == nullptr) return kNcclCudaError;
+int Runner::Connect() {
+  Workspace& in = ungraphed_;
+  in.bounce = buffers_.Take(kAlign * 2 * static_cast<size_t>(seat_.hosts));
+  if (in.bounce == nullptr) return kNcclCudaError;
   Gate::Pass pass(gate_);
   if (!pass.open()) return kNcclSystemError;
-  Comm comm = comms_[number];
   int result = nccl_.group_start();
   for (int peer = 0; peer < seat_.hosts && result == kNcclSuccess; ++peer) {
     if (peer == seat_.host) continue;
-    char* place = pipe.bounce->memory + kAlign * 2 * static_cast<size_t>(peer);
-    result = nccl_.send(place, 1, kInt8, peer, comm, pipe.stream);
-    if (result == kNcclSuccess) result = nccl_.recv(place + kAlign, 1, kInt8, peer, comm, pipe.stream);
+    char* place = in.bounce->memory + kAlign * 2 * static_cast<size_t>(peer);
+    result = nccl_.send(place, 1, kInt8, peer, outer_, in.stream);
+    if (result == kNcclSuccess) result = nccl_.recv(place + kAlign, 1, kInt8, peer, outer_, in.stream);
   }
   int ended = nccl_.group_end();
   return result == kNcclSuccess ? ended : result;
@@ -187,37 +176,34 @@ const char* Runner::Own(const Job& job, const Operation& op) {
   return (op.from_input ? job.input : job.output) + Offset(job, op.begin) * TypeBytes(job.type);
 }
 
-// Bounce buffers large enough for every group. One that is too small stays until the end: a run that is still under
+// A bounce buffer large enough for every group. One that is too small stays until the end: a run that is still under
 // way on the device may use it. A graph keeps its own.
 bool Runner::Reserve(const Job& job, Stream stream) {
   const auto& program = job.entry->programs[static_cast<size_t>(seat_.host)];
-  std::vector<size_t> needed(comms_.size(), 0);
+  size_t needed = 0;
   const Operation* end = program.data() + program.size();
   for (const Operation* op = program.data(); op != end;) {
     const Operation* next = GroupEnd(op, end);
-    size_t& most = needed[static_cast<size_t>(op->pipe)];
-    most = std::max(most, Group(job, op, next).bounce_bytes());
+    needed = std::max(needed, Group(job, op, next).bounce_bytes());
     op = next;
   }
-  for (size_t i = 0; i < comms_.size(); ++i) {
-    Pipe& pipe = job.in->pipes[i];
-    size_t has = pipe.bounce == nullptr ? 0 : pipe.bounce->bytes;
-    if (needed[i] <= has) continue;
-    auto larger = buffers_.Take(std::max(needed[i], 2 * has));
-    if (larger == nullptr) return false;
-    if (job.in->graph != 0) {
-      if (!device_.KeepForGraph(stream, larger)) return false;
-    } else if (pipe.bounce != nullptr) {
-      outgrown_.push_back(pipe.bounce);
-    }
-    pipe.bounce = std::move(larger);
+  Workspace& in = *job.in;
+  size_t has = in.bounce == nullptr ? 0 : in.bounce->bytes;
+  if (needed <= has) return true;
+  auto larger = buffers_.Take(std::max(needed, 2 * has));
+  if (larger == nullptr) return false;
+  if (in.graph != 0) {
+    if (!device_.KeepForGraph(stream, larger)) return false;
+  } else if (in.bounce != nullptr) {
+    outgrown_.push_back(in.bounce);
   }
+  in.bounce = std::move(larger);
   return true;
 }
 
 int Runner::Run(const Entry& entry, const void* input, void* output, size_t count, Type type, Op op, Comm parent,
                 Stream stream, uint64_t graph) {
-  if (entry.pipes > comms_.size() || count / static_cast<size_t>(seat_.gpus) < entry.chunks) return kNcclSystemError;
+  if (count / static_cast<size_t>(seat_.gpus) < entry.chunks) return kNcclSystemError;
   Workspace* in = Find(graph);
   if (in == nullptr) return kNcclCudaError;
   Job job = {&entry, static_cast<const char*>(input), static_cast<char*>(output), count, type, op, in};
@@ -248,10 +234,8 @@ int Runner::RunHosts(const Job& whole, Comm parent, Stream stream) {
 int Runner::RunRounds(const Job& job, Stream stream) {
   const Entry& entry = *job.entry;
   Workspace& in = *job.in;
-  if (!Reserve(job, stream) || !device_.Record(in.begin, stream)) return kNcclCudaError;
-  for (uint32_t i = 0; i < entry.pipes; ++i) {
-    if (!device_.WaitFor(in.pipes[i].stream, in.begin)) return kNcclCudaError;
-  }
+  bool ready = Reserve(job, stream) && device_.Record(in.begin, stream) && device_.WaitFor(in.stream, in.begin);
+  if (!ready) return kNcclCudaError;
   const auto& program = entry.programs[static_cast<size_t>(seat_.host)];
   const Operation* end = program.data() + program.size();
   for (const Operation* at = program.data(); at != end;) {
@@ -263,49 +247,38 @@ int Runner::RunRounds(const Job& job, Stream stream) {
     if (!Finish(job, group)) return kNcclCudaError;
     at = next;
   }
-  for (uint32_t i = 0; i < entry.pipes; ++i) {
-    Pipe& pipe = in.pipes[i];
-    if (!device_.Record(pipe.done, pipe.stream) || !device_.WaitFor(stream, pipe.done)) return kNcclCudaError;
-  }
-  return kNcclSuccess;
-}
-
-const Runner::Pipe& Runner::PipeOf(const Job& job, const Group& group) {
-  return job.in->pipes[static_cast<size_t>(group.begin()->pipe)];
+  return device_.Record(in.done, in.stream) && device_.WaitFor(stream, in.done) ? kNcclSuccess : kNcclCudaError;
 }
 
 // Copies the parts of messages that have several to where they are sent from.
 bool Runner::Gather(const Job& job, const Group& group) {
-  const Pipe& pipe = PipeOf(job, group);
   std::vector<Reduction> copies;
   for (const Message& message : group.messages()) {
     if (!message.sends || !message.Bounces()) continue;
-    char* to = pipe.bounce->memory + message.bounce;
+    char* to = job.in->bounce->memory + message.bounce;
     for (const Operation* op : message.parts) {
       copies.push_back({to, Own(job, *op), nullptr, Bytes(job, *op) / TypeBytes(job.type)});
       to += Bytes(job, *op);
     }
   }
-  return copies.empty() || device_.Reduce(copies, job.type, job.op, pipe.stream);
+  return copies.empty() || device_.Reduce(copies, job.type, job.op, job.in->stream);
 }
 
 int Runner::Transfer(const Job& job, const Group& group) {
   if (group.messages().empty()) return kNcclSuccess;
-  const Pipe& pipe = PipeOf(job, group);
   Gate::Pass pass(gate_);
   if (!pass.open()) return kNcclSystemError;
-  Comm comm = comms_[static_cast<size_t>(group.begin()->pipe)];
   int result = nccl_.group_start();
   for (const Message& message : group.messages()) {
     if (result != kNcclSuccess) break;
     const Operation& first = *message.parts.front();
-    char* bounce = message.Bounces() ? pipe.bounce->memory + message.bounce : nullptr;
+    char* bounce = message.Bounces() ? job.in->bounce->memory + message.bounce : nullptr;
     if (message.sends) {
       const char* from = bounce == nullptr ? Own(job, first) : bounce;
-      result = nccl_.send(from, message.bytes, kInt8, message.peer, comm, pipe.stream);
+      result = nccl_.send(from, message.bytes, kInt8, message.peer, outer_, job.in->stream);
     } else {
       char* to = bounce == nullptr ? Result(job, first) : bounce;
-      result = nccl_.recv(to, message.bytes, kInt8, message.peer, comm, pipe.stream);
+      result = nccl_.recv(to, message.bytes, kInt8, message.peer, outer_, job.in->stream);
     }
   }
   int ended = nccl_.group_end();
@@ -315,11 +288,10 @@ int Runner::Transfer(const Job& job, const Group& group) {
 // What came is copied or added to its place. Several values for one range come one after another, in the order of the
 // program: each into a launch of its own.
 bool Runner::Finish(const Job& job, const Group& group) {
-  const Pipe& pipe = PipeOf(job, group);
   std::map<const Operation*, const char*> came;
   for (const Message& message : group.messages()) {
     if (message.sends || !message.Bounces()) continue;
-    const char* from = pipe.bounce->memory + message.bounce;
+    const char* from = job.in->bounce->memory + message.bounce;
     for (const Operation* op : message.parts) {
       came[op] = from;
       from += Bytes(job, *op);
@@ -341,7 +313,7 @@ bool Runner::Finish(const Job& job, const Group& group) {
     if (one.in != nullptr || one.own != one.out) passes[pass].push_back(one);
   }
   return std::all_of(passes.begin(), passes.end(), [&](const std::vector<Reduction>& reductions) {
-    return reductions.empty() || device_.Reduce(reductions, job.type, job.op, pipe.stream);
+    return reductions.empty() || device_.Reduce(reductions, job.type, job.op, job.in->stream);
   });
 }
 

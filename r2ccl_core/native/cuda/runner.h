@@ -1,9 +1,6 @@
-// Runner: issues one rank's rounds on its own communicators and streams, round after round.
+// Runner: issues one rank's rounds on its own communicator and stream, round after round.
 //
-// Every rank issues its groups in the order of (round, pipe). So whatever a group does on the host (NCCL connects to a
-// new peer there) waits only for groups that cannot be blocked.
-//
-// A run that is captured into a graph has streams and memory that belong to the graph: launches of it and other runs
+// A run that is captured into a graph has a stream and memory that belong to the graph: launches of it and other runs
 // may be under way at once, and NCCL orders only its own operations among them.
 //
 // If hosts have several GPUs, the vector is first reduced and scattered inside each host; each GPU runs the rounds with
@@ -37,14 +34,13 @@ struct Seat {
 // communicators.
 class Runner {
  public:
-  Runner(const Nccl& nccl, Device& device, Gate& gate, size_t pipes)
-      : nccl_(nccl), device_(device), gate_(gate), comms_(pipes), buffers_(device) {}
+  Runner(const Nccl& nccl, Device& device, Gate& gate) : nccl_(nccl), device_(device), gate_(gate), buffers_(device) {}
   ~Runner();
   Runner(const Runner&) = delete;
   Runner& operator=(const Runner&) = delete;
 
-  // Splits a communicator for each pipe from `parent` and connects all pairs of hosts on each, and one of the ranks of
-  // each host: all ranks must call it. Nothing may be under way on `parent`. An NCCL result.
+  // Splits a communicator from `parent` and connects all pairs of hosts on it, and one of the ranks of each host: all
+  // ranks must call it. Nothing may be under way on `parent`. An NCCL result.
   int Open(Comm parent, const Seat& seat);
   // An AllReduce of `count` elements on `stream`, as ncclAllReduce does it on `parent`. `count` is at least the entry's
   // chunks for each GPU of a host. `graph` is the number of the graph that the stream is captured into, or 0.
@@ -54,15 +50,12 @@ class Runner {
   void Abort();
 
  private:
-  struct Pipe {
-    Stream stream = nullptr;
-    Event done = nullptr;
-    std::shared_ptr<const Buffers::Buffer> bounce;  // none before the first run
-  };
   // What runs need one after another: those outside of graphs, or those of one graph.
   struct Workspace {
+    Stream stream = nullptr;
     Event begin = nullptr;
-    std::vector<Pipe> pipes;
+    Event done = nullptr;
+    std::shared_ptr<const Buffers::Buffer> bounce;  // none before the first run
     uint64_t graph = 0;
   };
   // Of the run in progress.
@@ -80,7 +73,7 @@ class Runner {
 
   bool Make(Workspace* workspace);
   Workspace* Find(uint64_t graph);
-  int Connect(size_t pipe);
+  int Connect();
   int OpenInner(Comm parent);
   int RunRounds(const Job& job, Stream stream);
   int RunHosts(const Job& whole, Comm parent, Stream stream);
@@ -88,7 +81,6 @@ class Runner {
   bool Gather(const Job& job, const Group& group);
   int Transfer(const Job& job, const Group& group);
   bool Finish(const Job& job, const Group& group);
-  static const Pipe& PipeOf(const Job& job, const Group& group);
   static size_t Offset(const Job& job, int32_t chunk);
   static size_t Bytes(const Job& job, const Operation& op);
   static char* Result(const Job& job, const Operation& op);     // the place of its range in the result
@@ -98,8 +90,8 @@ class Runner {
   Device& device_;
   Gate& gate_;
   Seat seat_;
-  std::vector<std::atomic<Comm>> comms_;  // by pipe
-  std::atomic<Comm> inner_ = nullptr;     // of the ranks of this host; none where it has one
+  std::atomic<Comm> outer_ = nullptr;  // of the ranks in this place on every host
+  std::atomic<Comm> inner_ = nullptr;  // of the ranks of this host; none where it has one
   Buffers buffers_;
   Workspace ungraphed_;
   std::vector<std::unique_ptr<Workspace>> graphed_;

@@ -8,12 +8,11 @@
 namespace r2ccl::cuda {
 namespace {
 
-constexpr char kMagic[] = "R2CCLG02";
+constexpr char kMagic[] = "R2CCLG03";
 constexpr size_t kMagicBytes = 8;
 constexpr size_t kNameBytes = 32;
 constexpr uint32_t kMostHosts = 4096;
 constexpr uint32_t kMostGpus = 16;
-constexpr uint32_t kMostPipes = 8;
 
 class Reader {
  public:
@@ -35,8 +34,7 @@ Status Damaged(const std::string& what) { return {Code::kInvalidArgument, "a tab
 
 bool IsSound(const Operation& op, const Table& table, const Entry& entry, int32_t last_round) {
   bool has_peer = op.kind != Operation::kCopy;
-  return op.kind >= 0 && op.kind <= Operation::kCopy && op.pipe >= 0 && op.pipe < static_cast<int32_t>(entry.pipes) &&
-         op.round >= last_round && op.begin >= 0 && op.begin <= op.end &&
+  return op.kind >= 0 && op.kind <= Operation::kCopy && op.round >= last_round && op.begin >= 0 && op.begin <= op.end &&
          op.end <= static_cast<int32_t>(entry.chunks) &&
          (!has_peer || (op.peer >= 0 && op.peer < static_cast<int32_t>(table.hosts)));
 }
@@ -45,10 +43,9 @@ Status TakeEntry(Reader* reader, const Table& table, Entry* entry) {
   entry->left.resize(table.hosts);
   char name[kNameBytes];
   bool whole = reader->Take(entry->left.data(), 4 * size_t{table.hosts}) && reader->Take(&entry->least_bytes, 8) &&
-               reader->Take(&entry->most_bytes, 8) && reader->Take(&entry->chunks, 4) &&
-               reader->Take(&entry->pipes, 4) && reader->Take(name, kNameBytes);
+               reader->Take(&entry->most_bytes, 8) && reader->Take(&entry->chunks, 4) && reader->Take(name, kNameBytes);
   if (!whole) return Damaged("it ends within an entry");
-  if (entry->pipes < 1 || entry->pipes > kMostPipes || entry->chunks < 1) return Damaged("pipes or chunks");
+  if (entry->chunks < 1) return Damaged("it has no chunks");
   entry->name.assign(name, strnlen(name, kNameBytes));
   entry->programs.resize(table.hosts);
   for (auto& program : entry->programs) {
@@ -101,7 +98,6 @@ Status ParseTable(const std::string& data, Table* table) {
     Entry entry;
     Status status = TakeEntry(&reader, *table, &entry);
     if (!status.ok()) return status;
-    table->pipes = std::max(table->pipes, entry.pipes);
     table->entries.push_back(std::move(entry));
   }
   table->digest = Fnv1a(data);

@@ -14,7 +14,6 @@ namespace r2ccl::cuda {
 
 struct Operation {
   enum Kind : int32_t { kSend, kReceive, kReceiveReduce, kCopy };
-  int32_t pipe;
   int32_t round;
   int32_t kind;
   int32_t peer;
@@ -22,14 +21,13 @@ struct Operation {
   int32_t end;
   int32_t from_input;  // the own value is still in the input
 };
-static_assert(sizeof(Operation) == 28);
+static_assert(sizeof(Operation) == 24);
 
 struct Entry {
   std::vector<uint32_t> left;  // NICs, by host
   uint64_t least_bytes = 0;
   uint64_t most_bytes = 0;
   uint32_t chunks = 0;
-  uint32_t pipes = 0;
   std::string name;
   std::vector<std::vector<Operation>> programs;  // by host, in the order of issue
 };
@@ -38,7 +36,6 @@ struct Table {
   uint32_t hosts = 0;
   uint32_t gpus = 0;    // of each host
   uint32_t nics = 0;    // of each host
-  uint32_t pipes = 0;   // the most of any entry
   uint64_t digest = 0;  // of the file, never 0: ranks with different ones must not act on them
   std::vector<Entry> entries;
 

@@ -268,20 +268,19 @@ void Put(std::string* data, const void* what, size_t bytes) { data->append(stati
 
 void Put32(std::string* data, uint32_t value) { Put(data, &value, 4); }
 
-// Three hosts, one pipe: 1 and 2 send `wide` chunks to 0 in each round, and get the sums in the next.
+// Three hosts: 1 and 2 send `wide` chunks to 0 in each round, and get the sums in the next.
 std::string StarTable(const std::vector<uint32_t>& left, uint32_t chunks, uint32_t gpus = 1, uint32_t wide = 1) {
-  std::string data = "R2CCLG02";
+  std::string data = "R2CCLG03";
   for (uint32_t value : {3U, gpus, 4U, 1U}) Put32(&data, value);
   for (uint32_t one : left) Put32(&data, one);
   uint64_t bounds[] = {0, uint64_t{1} << 40};
   Put(&data, bounds, sizeof(bounds));
   Put32(&data, chunks);
-  Put32(&data, 1);
   data += std::string("star").append(28, '\0');
   for (int32_t rank = 0; rank < 3; ++rank) {
     std::vector<Operation> ops;
     auto add = [&](int32_t round, int32_t kind, int32_t peer, int32_t chunk, int32_t from_input) {
-      ops.push_back({0, round, kind, peer, chunk, chunk + 1, from_input});
+      ops.push_back({round, kind, peer, chunk, chunk + 1, from_input});
     };
     int32_t rounds = static_cast<int32_t>(chunks / wide);
     for (int32_t round = 0; round <= rounds; ++round) {
@@ -490,7 +489,7 @@ TEST(Agreement, RanksThatHaveDifferentTablesOrNoneUseNone) {
 }
 
 TEST_F(Scene, ATableThatCannotBeReadIsNotUsed) {
-  Use("R2CCLG02 and nothing", 3);
+  Use("R2CCLG03 and nothing", 3);
   EXPECT_EQ(Run(3, 64, AllLeft)[0], (Names{"nccl", "nccl", "nccl"}));
 }
 

@@ -1,7 +1,7 @@
 """The fault tables of an experiment as values, and their mistakes that concern several keys."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import BeforeValidator, Field
 
@@ -10,6 +10,7 @@ from faults.errors import FaultError
 from faults.registry import FAULTS, create
 from harness.experiment.tables import Duration, Mistake, Model, Slug, nearest
 from harness.hosts.base import Nic
+from harness.systems.base import Expectation
 from r2ccl_core.units import format_size
 
 MIN_LASTS_S = 0.06
@@ -22,6 +23,13 @@ MAX_DRAWN = 100_000
 def _read_rail(value: object) -> object:
     if value is not None and value != "random" and (isinstance(value, bool) or not isinstance(value, int)):
         raise ValueError("must be the number of a rail, without quotes, or 'random'")
+    return value
+
+
+def _read_expect(value: object) -> object:
+    told = list(value.values()) if isinstance(value, dict) else [value]
+    if not all(isinstance(one, str) and one in get_args(Expectation) for one in told):
+        raise ValueError("must be 'ok' or 'failed', or a table of these by system, such as { gloo = \"ok\" }")
     return value
 
 
@@ -86,13 +94,18 @@ class FaultModel(PlaceModel):
     choices: tuple[ChoiceModel, ...] = ()
     events: tuple[TraceEvent, ...] = ()
     """The content of the file that the key ``trace`` names (`harness.experiment.trace`)."""
-    expect: Literal["ok", "failed"] | None = None
-    """The expected status of the trial, if it differs from that in the system's table."""
+    expect: Annotated[Expectation | dict[str, Expectation] | None, BeforeValidator(_read_expect)] = None
+    """The expected status of the trials, or of those of some systems by name, where it differs from what is expected of
+    the system under any fault."""
 
     @property
     def label(self) -> str:
         """Its name in trial ids."""
         return self.name or self.kind
+
+    def expected_of(self, system: str) -> Expectation | None:
+        """What this table says of a system's trial; None: nothing."""
+        return self.expect.get(system) if isinstance(self.expect, dict) else self.expect
 
     @property
     def by_chance(self) -> bool:
@@ -107,6 +120,7 @@ class FaultContext(NamedTuple):
     """The data NICs of every host."""
     iterations: Mapping[int, int]
     """Iterations by size in bytes."""
+    systems: Sequence[str]
     has_nics: bool
     trial_s: float
     """The longest duration of a trial."""
@@ -123,6 +137,9 @@ def fault_mistakes(faults: Sequence[FaultModel], context: FaultContext) -> Itera
         yield from _when_mistakes(fault, context, key)
         yield from _which_mistakes(fault, context, key)
         yield from _idle_mistakes(fault, key)
+        for system in fault.expect if isinstance(fault.expect, dict) else ():
+            if system not in context.systems:
+                yield Mistake(f"{key}.expect.{system}", None, f"no such system; {nearest(system, context.systems)}")
         for place, kind, where in _places(fault, key):
             yield from _place_mistakes(place, kind, where, context, optional=fault.mtbf_s is not None)
             yield from _length_mistakes(place, kind, where, by_chance=fault.mtbf_s is not None)

@@ -153,7 +153,11 @@ def _fault_context(experiment: Experiment) -> FaultContext:
     cluster = experiment.cluster
     iterations = {size: experiment.iterations_of(size) for size in experiment.workload.grid_sizes()}
     return FaultContext(
-        cluster.data_nics(), iterations, not isinstance(cluster, NoopSpec), experiment.sweep.limits.trial_s
+        cluster.data_nics(),
+        iterations,
+        [system.name for system in experiment.systems],
+        not isinstance(cluster, NoopSpec),
+        experiment.sweep.limits.trial_s,
     )
 
 

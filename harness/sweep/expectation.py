@@ -15,8 +15,8 @@ def expected(trial: Trial, came: Came) -> Expectation:
     """How a trial should end. A fault that only slows ends no system, and a fault that kills a rank ends every system,
     whatever the system's table says.
     """
-    if trial.fault is not None and trial.fault.expect is not None:
-        return trial.fault.expect
+    if trial.fault is not None and (told_of := trial.fault.expected_of(trial.system.name)) is not None:
+        return told_of
     told = list(came)
     if any(FAULTS[kind].kills for kind, _ in told):
         return "failed"

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from faults.base import LinkDown
 from harness.errors import ExperimentError
 from harness.experiment.file import load
+from harness.sweep.expectation import expected
 from harness.sweep.plan import Trial, parse_only, plan, select
 
 ALLREDUCE = Path(__file__).parents[2] / "experiments" / "allreduce.toml"
@@ -69,3 +71,16 @@ def test_selections_of_what_is_not_there(text: str, line: str) -> None:
     with pytest.raises(ExperimentError) as refused:
         select(trials(), parse_only([text]))
     assert str(refused.value).split("; did")[0] == line.split("; did")[0]
+
+
+def test_a_fault_says_how_trials_end_for_all_systems_or_for_some() -> None:
+    came = [("nic_down", (LinkDown("host1", "eth1"),))]
+
+    def expectations(*settings: str) -> dict[str, str]:
+        faulted = (trial for trial in trials(*settings) if trial.value("fault") == "nic_down")
+        return {trial.system.name: expected(trial, came) for trial in faulted}
+
+    assert expectations() == {"failstop": "failed", "hot_repair": "ok", "balance": "ok"}
+    assert set(expectations("fault[0].expect=failed").values()) == {"failed"}
+    some = expectations('fault[0].expect={balance = "failed"}')
+    assert some == {"failstop": "failed", "hot_repair": "ok", "balance": "failed"}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from faults.base import LinkDown
+from faults.base import Effect
 from harness.errors import ExperimentError
 from harness.experiment.file import load
 from harness.sweep.expectation import expected
@@ -74,7 +74,7 @@ def test_selections_of_what_is_not_there(text: str, line: str) -> None:
 
 
 def test_a_fault_says_how_trials_end_for_all_systems_or_for_some() -> None:
-    came = [("nic_down", (LinkDown("host1", "eth1"),))]
+    came = [("nic_down", (Effect("host1", "eth1", rate_factor=0.0),))]
 
     def expectations(*settings: str) -> dict[str, str]:
         faulted = (trial for trial in trials(*settings) if trial.value("fault") == "nic_down")

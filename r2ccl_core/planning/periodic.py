@@ -62,16 +62,17 @@ DENSE_LANES = 5
 """From this number of lanes on, most ports depend on each other and a tolerance pays (`simulate`)."""
 
 COSTLY_TOLERANCE, MANY_LANES, MANY_TOLERANCE = 0.02, 20, 0.05
-TOLERANCE_ERROR = 0.003
-"""Where messages cost time; the larger one from `MANY_LANES` on, where one message is a small part of what a port does.
-Means were that far from those with smaller tolerances, or as far as their intervals allow: 8 trees on 64 hosts 0.1 %
-from those with 0.5 % (6 runs each, 20 us), 24 trees on 256 hosts 0.3 % from those with 2 % (4 and 7 runs, 20 us). With
-10 %, 8 trees would be 1.4 % too fast, and 24 trees 0.9 % too slow."""
+TOLERANCE_ERROR, COSTLY_TOLERANCE_ERROR = 0.001, 0.003
+"""The second where messages cost time, the third from `MANY_LANES` on, where one message is a small part of what a port
+does. The errors are those from smaller tolerances. With 1 to 5 % and messages that cost nothing: 24 trees 0.1 %, fewer
+0.004 % (64 hosts, once each). Where they cost 20 us, means of runs were so far apart, or as far as their intervals
+allow: 8 trees on 64 hosts 0.1 % with 2 % instead of 0.5 % (6 runs each), 24 trees on 256 hosts 0.3 % with 5 % instead
+of 2 % (4 and 7 runs). With 10 %, 8 trees would be 1.4 % too fast, and 24 trees 0.9 % too slow."""
 WHOLE_MESSAGES = 1_500_000
 """The most in all runs of whole schedules whose messages cost time: 1 to 3 s of one processor for dense ones."""
 LEAST_RUNS, MOST_RUNS = 3, 32
 MOST_MESSAGES = 8_000_000
-"""The most in all runs of larger ones. A message of 8, 16 and 24 trees on 1024 hosts takes TIMES us of a processor."""
+"""The most in all runs of larger ones: a message on 1024 hosts takes 0.6 to 1.3 us of a busy processor."""
 SPREAD, SPREAD_COSTS, SPREAD_DEGREES = 0.005, 2.0, 2
 """The standard deviation of whole runs on ports that differ by chance: so many costs of a message, at most that part of
 the time; and how many degrees of freedom that is worth (`error_of_mean`). Of 4 runs each of 74 forests (6 to 24 trees,
@@ -147,9 +148,15 @@ class Forest:
         """With which it is simulated."""
         if not self.dense:
             return 0.0
-        if not alpha_s:
-            return TOLERANCE
-        return COSTLY_TOLERANCE if self.trees < MANY_LANES else MANY_TOLERANCE
+        if self.trees >= MANY_LANES:
+            return MANY_TOLERANCE
+        return COSTLY_TOLERANCE if alpha_s else TOLERANCE
+
+    def tolerance_error(self, alpha_s: float) -> float:
+        """How wrong that makes the time."""
+        if not self.dense:
+            return 0.0
+        return COSTLY_TOLERANCE_ERROR if alpha_s else TOLERANCE_ERROR
 
     def spread(self, alpha_s: float) -> float:
         """The standard deviation, relative, that whole runs are expected to have on ports that differ by chance."""
@@ -168,8 +175,7 @@ class Forest:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Seconds of the whole schedule; ``error`` is relative to its whole simulation, and 0 if all of it was simulated,
-    exactly or with a negligible tolerance."""
+    """Seconds of the whole schedule; ``error`` is relative to a whole and exact simulation, and 0 if that was made."""
 
     seconds: float
     error: float
@@ -271,7 +277,8 @@ def estimate(
     whole = alpha_s > 0 and not beginning and (messages <= WHOLE_MESSAGES or forest.hosts < LARGE_HOSTS)
     if forest.spread(alpha_s):
         return _of_several(run, forest, alpha_s, most_error, whole)
-    return _of_beginning(run, forest, alpha_s, 0.0 if whole else most_error)
+    found = _of_beginning(run, forest, alpha_s, 0.0 if whole else most_error)
+    return replace(found, error=hypot(found.error, forest.tolerance_error(alpha_s)))
 
 
 class Looped:
@@ -349,7 +356,8 @@ def _of_several(run: Looped, forest: Forest, alpha_s: float, most_error: float, 
     """
     most_periods = MOST_MESSAGES // forest.messages
     least = max(1, min(LEAST_RUNS, WHOLE_MESSAGES // (run.periods * forest.messages))) if whole else 1
-    open_error = 0.0 if whole else sqrt(max(0.0, most_error**2 - TOLERANCE_ERROR**2))
+    tolerance_error = forest.tolerance_error(alpha_s)
+    open_error = 0.0 if whole else sqrt(max(0.0, most_error**2 - tolerance_error**2))
     runs: list[Estimate] = []
     while True:
         most = inf if whole else most_periods
@@ -358,7 +366,7 @@ def _of_several(run: Looped, forest: Forest, alpha_s: float, most_error: float, 
         ports_error = error_of_mean(found, forest.spread(alpha_s))
         affordable = (len(runs) + 1) * runs[0].periods <= most_periods and len(runs) < MOST_RUNS
         if not affordable or (len(runs) >= least and ports_error <= most_error):
-            error = hypot(TOLERANCE_ERROR, max(one.error for one in runs))
+            error = hypot(tolerance_error, max(one.error for one in runs))
             return Estimate(float(np.mean(found)), error, max(one.periods for one in runs), ports_error, len(runs))
 
 

@@ -49,7 +49,7 @@ from r2ccl_core.errors import UsageError
 from r2ccl_core.model.schedule import Schedule
 from r2ccl_core.model.topology import Topology
 from r2ccl_core.planning.algorithms import ALGORITHMS
-from r2ccl_core.planning.simulate import Loop, Timing, looped_steps, simulate
+from r2ccl_core.planning.simulate import UNEVEN, Loop, Timing, looped_steps, simulate
 from r2ccl_core.schedules import forest, r2cc_all_reduce, ring
 from r2ccl_core.schedules.algorithm import Parameters
 from r2ccl_core.student import student_t
@@ -342,7 +342,9 @@ def _paces(done_s: list[float], periods: int, forest: Forest, alpha_s: float) ->
     run fills the trees."""
     first = len(done_s) // 3
     pace_s = (done_s[-1] - done_s[first]) / (len(done_s) - 1 - first)
-    low_s, high_s = forest.least_s, forest.least_s + alpha_s if forest.limited else inf
+    uneven = UNEVEN if forest.spread(alpha_s) else 0.0
+    low_s = forest.least_s * (1 - uneven)
+    high_s = forest.least_s * (1 + uneven) + alpha_s if forest.limited else inf
     if len(done_s) >= LEAST_PART * periods:
         error = forest.pace_error(alpha_s)
         low_s, high_s = max(low_s, pace_s * (1 - error)), min(high_s, pace_s * (1 + error))

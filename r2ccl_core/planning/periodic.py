@@ -29,10 +29,13 @@ Where messages cost time, a forest of many trees is sensitive: ports that differ
 time. It keeps step, or leaves it after a time that chance decides and then takes up to the cost of a message longer for
 each chunk. Of 6 trees of 512 chunks on 320 hosts, 20 us a message, three of six runs took 27.86 us for every chunk to
 their end, and the others 29.5 to 30.5 us from the 36th, 38th or 104th chunk on. Neither the spread of the paces nor any
-beginning tells that. So what is told of those is the mean over ports that differ by chance (`simulate.UNEVEN`), with
-the 95 % interval of that mean as the error: from how much the runs differ, and, since few are affordable, from how much
-runs of many other forests did (`error_of_mean`). Where only one is, or less than one, the second alone tells the error,
-and it is above the limit where messages are costly.
+beginning tells that. So ports differ by chance there (`simulate.UNEVEN`), and two errors are told:
+
+    error         from the whole simulation of the same ports
+    ports_error   beyond that, from the mean over all such ports, 95 %: from how much the runs differ, and, since few
+                  are affordable, from how much runs of many other forests did (`error_of_mean`)
+
+The second is what the time itself is uncertain by: no simulation of one cluster tells less.
 """
 
 from collections import Counter
@@ -46,7 +49,7 @@ from r2ccl_core.errors import UsageError
 from r2ccl_core.model.schedule import Schedule
 from r2ccl_core.model.topology import Topology
 from r2ccl_core.planning.algorithms import ALGORITHMS
-from r2ccl_core.planning.simulate import Loop, Timing, looped_steps, simulate
+from r2ccl_core.planning.simulate import UNEVEN, Loop, Timing, looped_steps, simulate
 from r2ccl_core.schedules import forest, r2cc_all_reduce, ring
 from r2ccl_core.schedules.algorithm import Parameters
 from r2ccl_core.student import student_t
@@ -58,16 +61,18 @@ TOLERANCE = 0.01
 DENSE_LANES = 5
 """From this number of lanes on, most ports depend on each other and a tolerance pays (`simulate`)."""
 
-COSTLY_TOLERANCE = 0.02
-TOLERANCE_ERROR = 0.002
-"""Where messages cost time: means of 3 to 6 runs with that tolerance and of as many exact ones were 0.16 % apart where
-runs differ little (64 hosts, 16 trees), elsewhere not more than their intervals allow."""
+COSTLY_TOLERANCE, MANY_LANES, MANY_TOLERANCE = 0.02, 20, 0.05
+TOLERANCE_ERROR, COSTLY_TOLERANCE_ERROR = 0.001, 0.003
+"""The second where messages cost time, the third from `MANY_LANES` on, where one message is a small part of what a port
+does. The errors are those from smaller tolerances. With 1 to 5 % and messages that cost nothing: 24 trees 0.1 %, fewer
+0.004 % (64 hosts, once each). Where they cost 20 us, means of runs were so far apart, or as far as their intervals
+allow: 8 trees on 64 hosts 0.1 % with 2 % instead of 0.5 % (6 runs each), 24 trees on 256 hosts 0.3 % with 5 % instead
+of 2 % (4 and 7 runs). With 10 %, 8 trees would be 1.4 % too fast, and 24 trees 0.9 % too slow."""
 WHOLE_MESSAGES = 1_500_000
 """The most in all runs of whole schedules whose messages cost time: 1 to 3 s of one processor for dense ones."""
 LEAST_RUNS, MOST_RUNS = 3, 32
-MOST_WORK, LEAST_FLOWS = 150_000_000, 10
-"""The most in all runs of larger ones: messages times flows of a port, which are as many as trees and these. A message
-of 8, 16 and 24 trees on 1024 hosts takes 0.9, 1.1 and 1.7 us of a processor, so this is 6 to 9 s."""
+MOST_MESSAGES = 8_000_000
+"""The most in all runs of larger ones: a message on 1024 hosts takes 0.6 to 1.3 us of a busy processor."""
 SPREAD, SPREAD_COSTS, SPREAD_DEGREES = 0.005, 2.0, 2
 """The standard deviation of whole runs on ports that differ by chance: so many costs of a message, at most that part of
 the time; and how many degrees of freedom that is worth (`error_of_mean`). Of 4 runs each of 74 forests (6 to 24 trees,
@@ -139,6 +144,20 @@ class Forest:
         """Whether it keeps the pace that it has reached."""
         return self.trees <= SIMPLE_TREES
 
+    def tolerance(self, alpha_s: float) -> float:
+        """With which it is simulated."""
+        if not self.dense:
+            return 0.0
+        if self.trees >= MANY_LANES:
+            return MANY_TOLERANCE
+        return COSTLY_TOLERANCE if alpha_s else TOLERANCE
+
+    def tolerance_error(self, alpha_s: float) -> float:
+        """How wrong that makes the time."""
+        if not self.dense:
+            return 0.0
+        return COSTLY_TOLERANCE_ERROR if alpha_s else TOLERANCE_ERROR
+
     def spread(self, alpha_s: float) -> float:
         """The standard deviation, relative, that whole runs are expected to have on ports that differ by chance."""
         return min(SPREAD, SPREAD_COSTS * self.cost(alpha_s)) if self.dense else 0.0
@@ -156,13 +175,16 @@ class Forest:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Seconds of the whole schedule; ``error`` is relative, and 0 if all of it was simulated, exactly or with a
-    negligible tolerance."""
+    """Seconds of the whole schedule; ``error`` is relative to a whole and exact simulation, and 0 if that was made."""
 
     seconds: float
     error: float
     periods: int
     """So many were simulated, the most at once."""
+    ports_error: float = 0.0
+    """How far, beyond ``error``, the mean over ports that differ by chance may be."""
+    runs: int = 1
+    """On so many such ports, of seeds 0, 1, ..."""
 
 
 def of_candidate(name: str, parameters: Parameters, topology: Topology, size_bytes: int) -> Periodic:
@@ -241,7 +263,7 @@ def estimate(
     most_error: float = MOST_ERROR,
     beginning: bool = False,
 ) -> Estimate:
-    """The time of ``schedule``, to ``most_error`` where `MOST_WORK` suffices for it.
+    """The time of ``schedule``, to ``most_error`` where `MOST_MESSAGES` suffice for it.
 
     Small forests whose messages cost time are simulated to their end, dense ones several times, unless the
     ``beginning`` shall do. Raises `UsageError` for a limit of zero or less, and whatever `simulate` raises.
@@ -255,14 +277,15 @@ def estimate(
     whole = alpha_s > 0 and not beginning and (messages <= WHOLE_MESSAGES or forest.hosts < LARGE_HOSTS)
     if forest.spread(alpha_s):
         return _of_several(run, forest, alpha_s, most_error, whole)
-    return _of_beginning(run, forest, alpha_s, 0.0 if whole else most_error)
+    found = _of_beginning(run, forest, alpha_s, 0.0 if whole else most_error)
+    return replace(found, error=hypot(found.error, forest.tolerance_error(alpha_s)))
 
 
 class Looped:
     """A forest as a loop over its chunks, so that no step has to be made for each of them."""
 
     def __init__(self, schedule: Periodic) -> None:
-        self.periods, self._dense = schedule.periods, schedule.forest is not None and schedule.forest.dense
+        self.periods, self._forest = schedule.periods, schedule.forest
         self.before = min(schedule.first, schedule.periods)
         """Chunks whose steps, the first ones and the last ones, lie beside the loop."""
         few = schedule.part(self.before)
@@ -272,14 +295,14 @@ class Looped:
     def __call__(self, alpha_s: float, *, seed: int = 0, enough: Callable[[float], bool] | None = None) -> Timing:
         """The schedule, or the beginning that is ``enough`` (`simulate.Loop`). Ports of dense ones differ by chance
         where messages cost time."""
-        seeded = self._dense and alpha_s > 0
-        tolerance = COSTLY_TOLERANCE if seeded else TOLERANCE if self._dense else 0.0
+        dense = self._forest is not None and self._forest.dense
+        seeded = dense and alpha_s > 0
         return simulate(
             self._part.schedule,
             self._part.topology,
             self._part.size_bytes,
             alpha_s=alpha_s,
-            tolerance=tolerance,
+            tolerance=self._forest.tolerance(alpha_s) if self._forest else 0.0,
             seed=seed if seeded else None,
             loop=Loop(*self._places, max(1, self.periods - self.before), enough),
         )
@@ -319,7 +342,9 @@ def _paces(done_s: list[float], periods: int, forest: Forest, alpha_s: float) ->
     run fills the trees."""
     first = len(done_s) // 3
     pace_s = (done_s[-1] - done_s[first]) / (len(done_s) - 1 - first)
-    low_s, high_s = forest.least_s, forest.least_s + alpha_s if forest.limited else inf
+    uneven = UNEVEN if forest.spread(alpha_s) else 0.0
+    low_s = forest.least_s * (1 - uneven)
+    high_s = forest.least_s * (1 + uneven) + alpha_s if forest.limited else inf
     if len(done_s) >= LEAST_PART * periods:
         error = forest.pace_error(alpha_s)
         low_s, high_s = max(low_s, pace_s * (1 - error)), min(high_s, pace_s * (1 + error))
@@ -329,20 +354,22 @@ def _paces(done_s: list[float], periods: int, forest: Forest, alpha_s: float) ->
 def _of_several(run: Looped, forest: Forest, alpha_s: float, most_error: float, whole: bool) -> Estimate:
     """The mean over ports that differ by chance, by as many runs as it takes, or by as many as there may be.
 
-    Runs leave open what the error of one run leaves of ``most_error``, and are ``whole`` if that is nothing.
+    Runs leave open what the tolerance leaves of ``most_error``, and are ``whole`` if that is nothing.
     """
-    spread, most_periods = forest.spread(alpha_s), MOST_WORK // (forest.messages * (forest.trees + LEAST_FLOWS))
+    most_periods = MOST_MESSAGES // forest.messages
     least = max(1, min(LEAST_RUNS, WHOLE_MESSAGES // (run.periods * forest.messages))) if whole else 1
-    open_error = 0.0 if whole else sqrt(max(0.0, most_error**2 - error_of_mean([1.0], spread) ** 2))
+    tolerance_error = forest.tolerance_error(alpha_s)
+    open_error = 0.0 if whole else sqrt(max(0.0, most_error**2 - tolerance_error**2))
     runs: list[Estimate] = []
     while True:
         most = inf if whole else most_periods
         runs.append(_of_beginning(run, forest, alpha_s, open_error, seed=len(runs), most_periods=most))
         found = [one.seconds for one in runs]
-        error = hypot(error_of_mean(found, spread), max(one.error for one in runs))
+        ports_error = error_of_mean(found, forest.spread(alpha_s))
         affordable = (len(runs) + 1) * runs[0].periods <= most_periods and len(runs) < MOST_RUNS
-        if not affordable or (len(runs) >= least and error <= most_error):
-            return Estimate(float(np.mean(found)), error, max(one.periods for one in runs))
+        if not affordable or (len(runs) >= least and ports_error <= most_error):
+            error = hypot(tolerance_error, max(one.error for one in runs))
+            return Estimate(float(np.mean(found)), error, max(one.periods for one in runs), ports_error, len(runs))
 
 
 def error_of_mean(runs_s: list[float], spread: float) -> float:
@@ -350,7 +377,7 @@ def error_of_mean(runs_s: list[float], spread: float) -> float:
     weight of `SPREAD_DEGREES`, and their own (the variance is a scaled inverse chi-squared)."""
     degrees = SPREAD_DEGREES + len(runs_s) - 1
     squares = SPREAD_DEGREES * spread**2 + float(np.sum((np.array(runs_s) / np.mean(runs_s) - 1) ** 2))
-    return hypot(student_t(degrees) * sqrt(squares / degrees / len(runs_s)), TOLERANCE_ERROR)
+    return student_t(degrees) * sqrt(squares / degrees / len(runs_s))
 
 
 def _of_lengths(schedule: Periodic, alpha_s: float, most_error: float) -> Estimate:

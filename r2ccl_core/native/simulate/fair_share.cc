@@ -211,7 +211,7 @@ double FairShare::LevelOf(int32_t id) {
   own.slack = tolerance_ * port.capacity;
   const UpTo finite = LimitsUpTo(std::numeric_limits<double>::max(), all);
   if (finite.count < all || finite.sum > port.capacity * kSameLevel) return Waterfill(port.capacity, all, levels_[id]);
-  own.slack += port.capacity - finite.sum;
+  own.slack = std::max(kLeastTolerance * port.capacity, port.capacity - finite.sum);
   return kUnlimited;
 }
 
@@ -259,10 +259,11 @@ void FairShare::SetLevel(int32_t id, double rate, double now) {
 }
 
 // After a change of the port's level: it holds a flow from now on, or another port does, or all stays as it is. What
-// stays is the most and costs no jump that a processor could guess wrong.
+// stays is the most and costs no jump that a processor could guess wrong. No tolerance here: a flow that another port
+// holds back more would always be served too fast.
 void FairShare::HandOverAll(int32_t id, double before, double now) {
   const double rate = levels_[id], change = rate - before;
-  const double more = 1.0 + tolerance_, less = 1.0 - tolerance_;
+  const double more = 1.0 + kLeastTolerance, less = 1.0 - kLeastTolerance;
   const int32_t begin = ports_[id].begin, end = ports_[id].end;
   for (int32_t place = begin; place < end; ++place) {
     const double limit = limits_[place - begin];

@@ -87,7 +87,7 @@ class FairShare {
   // Of a port, beside its level.
   struct Need {
     double drift = 0.0;  // how much more its flows need than when the level was set
-    double slack = 0.0;  // of drift: what the tolerance leaves
+    double slack = 0.0;  // of drift: what the tolerance leaves, or until the port is full
   };
 
   struct Port {

@@ -14,14 +14,15 @@
 //   - A part of each lane's steps may be run again and again, all lanes equally often. Whoever asks for that hears,
 //   after
 //     each time, when the lanes were done with it on average, and may have it be the last time but for what has begun.
-//   - With a tolerance, a port is looked at only once what its flows need has changed by that part of its capacity.
+//   - With a tolerance, a full port is looked at only when what its flows need has changed by that part of its
+//     capacity.
 //
 // The same problem takes the same time to the last bit on every machine: some schedules are chaotic, so the last bit of
 // one sum decides about per cents. Sums are made in a fixed order, and multiply-adds are not contracted
 // (CMakeLists.txt).
 //
 // Cost: per message the ports whose level its start and end change, and their flows. In dense patterns (forests of many
-// trees) that is most of them, and a tolerance of 1 % makes it ten times less for an error of about 0.1 %.
+// trees) that is most of them, and a tolerance of 1 % makes it ten times less for an error of less than 0.01 %.
 #ifndef R2CCL_SIMULATE_SIMULATOR_H_
 #define R2CCL_SIMULATE_SIMULATOR_H_
 

@@ -143,8 +143,8 @@ def _last_nic(trials: Sequence[Trial]) -> Iterator[str]:
     if found:
         host, first = found[0]
         yield (
-            f"warning: the fault takes the only NIC of {host} in {_counted(len(found), 'trial')}, after which no system "
-            f"goes on, and {first.system.name} is expected to; give hosts two NICs or more, or the fault a lasts"
+            f"warning: the fault takes the only NIC of {host} in {_counted(len(found), 'trial')}, after which no "
+            f"system goes on, and {first.system.name} is expected to; give hosts two NICs or more, or the fault a lasts"
         )
 
 

@@ -102,6 +102,8 @@ def test_slowdown_stands_against_the_models_and_the_floor(frame: pd.DataFrame) -
 def test_captions_tell_the_number_of_repeats_and_who_is_left_out(frame: pd.DataFrame) -> None:
     assert "5 repeats per point" in bandwidth.caption(frame)
     assert "failstop stopped and has no T/T0" in slowdown.caption(frame)
+    twice = pd.concat([frame, frame[frame["system"] == "failstop"].assign(system="nccl")])
+    assert "failstop, nccl stopped and have no T/T0" in slowdown.caption(twice)
     short = frame.assign(slowdown=frame["slowdown"].where(frame["system"] != "balance"))
     assert "balance ran too few iterations before or after the fault for a T/T0" in slowdown.caption(short)
     assert "the median iteration after it" in slowdown.caption(frame) and "mean" not in slowdown.caption(frame)

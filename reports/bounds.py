@@ -3,8 +3,8 @@
 A bound applies to cells: one system, one size, one fault, one point of the axes. It holds if every cell that it selects
 is within it, either by the metric's aggregate over repeats (`reports.metrics`) or by its worst repeat. If all trials of
 a cell stayed inconclusive, the cell was not measured; the bound is then "not measured", unless another cell already
-misses it. A value that a cell need not have, such as the T/T0 of a system that is supposed to stop, does not count as
-missing.
+misses it. So is a bound on the worst repeat if one repeat was not measured. A value that a cell need not have, such as
+the T/T0 of a system that is supposed to stop, does not count as missing.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ from reports.wording import at_size, exactly, number, plural
 
 @dataclass(frozen=True)
 class Held:
-    """One bound and its result. `met` is None if some cells were not measured and no measured cell misses the bound."""
+    """One bound and its result. `met` is None if something was not measured and nothing measured misses the bound."""
 
     what: str
     wanted: str
@@ -97,19 +97,24 @@ def _told(value: float, low: float | None, high: float | None) -> str:
 def _cells(
     frame: pd.DataFrame, chosen: pd.DataFrame, bound: Mapping[str, Any]
 ) -> tuple[list[tuple[str, float]], list[str]]:
-    """Every cell that measured the metric, with its value, and the cells that should have measured it but did not."""
+    """Every cell that measured the metric, with its value, and what should have measured it but did not: cells, and
+    trials if the bound is on each."""
     metric = METRICS[str(bound["metric"])]
     low, high = _limit(bound.get("min")), _limit(bound.get("max"))
     cells, holes = [], []
     names = chosen["system"] + chosen["size_bytes"].map(lambda size: at_size(int(size)))
     for name, part in chosen.groupby(names + ", " + chosen["case"], sort=False):
         known = stats.known(part[metric.name])
+        unknown = part[part[metric.name].isna()]
+        missing = sum(_should_have(metric, frame, row) for _, row in unknown.iterrows())
+        every = bound.get("of") == "worst"
         if known.size:
             single = max(known, key=lambda value: _excess(float(value), low, high))
-            counted = single if bound.get("of") == "worst" else metric.together(known)
-            cells.append((f"{name}, {plural(int(known.size), 'trial')}", float(counted)))
-        elif any(_should_have(metric, frame, row) for _, row in part.iterrows()):
-            holes.append(str(name))
+            counted = single if every else metric.together(known)
+            of = f"{known.size} of " if missing else ""
+            cells.append((f"{name}, {of}{plural(int(known.size) + missing, 'trial')}", float(counted)))
+        if missing and (every or not known.size):
+            holes.append(f"{plural(missing, 'trial')} of {name}" if known.size else str(name))
     return cells, holes
 
 

@@ -26,11 +26,14 @@ def save(figure: Figure, folder: Path, name: str, caption: str, types: Sequence[
     with style.applied(), warnings.catch_warnings():
         # A name from a file may contain letters that the font lacks; a box in a label is no reason to fail.
         warnings.filterwarnings("ignore", message=".*Glyph .* missing")
-        for kind in types:
+        kinds = list(types)
+        for kind in kinds:
             buffer = BytesIO()
             figure.savefig(buffer, format=kind, dpi=PNG_DPI, metadata=_metadata(kind, caption))
             made[kind] = buffer.getvalue()
             (folder / f"{name}.{kind}").write_bytes(made[kind])
+            if kind == "svg" and len(made[kind]) > MAX_SVG_BYTES and "png" not in kinds:
+                kinds.append("png")
             # The layout is computed once. With any layout engine set, even one that does nothing, every other file type
             # would be drawn twice.
             figure.set_layout_engine(None)

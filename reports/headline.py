@@ -12,6 +12,7 @@ import pandas as pd
 
 from reports import stats
 from reports.metrics import METRICS
+from reports.metrics.metric import Metric
 from reports.stats import Estimate
 from reports.wording import STOPPED
 
@@ -67,6 +68,11 @@ class Line:
     def __getitem__(self, metric: str) -> Estimate:
         """The estimate of a metric; `n` is 0 if it was not measured."""
         return self.estimates[metric]
+
+    def unknown(self, metric: Metric) -> int:
+        """The trials whose value of `metric` is not known, because something else slowed their healthy iterations."""
+        went_on = self.conclusive - self.stopped
+        return min(self.disturbed, went_on - self[metric.name].n) if metric.against_healthy else 0
 
     @property
     def bad(self) -> bool:

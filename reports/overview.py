@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from reports import stats
 from reports.headline import Line, at_largest, healthy_shares
 from reports.metrics import METRICS
+from reports.metrics.cost import unknown_costs
 from reports.metrics.view import DOUBTFUL
-from reports.wording import NOTHING, number, percent, plural, sized
+from reports.wording import NOT_KNOWN, NOTHING, number, percent, plural, sized
 
-NOT_KNOWN = "not known"
-"""Of a trial whose healthy iterations something else slowed."""
 MOST_SIZES = 2
 """Up to this many smaller sizes are listed one by one; of more, their range."""
 
@@ -212,12 +211,7 @@ def remarks(lines: Sequence[Line]) -> list[str]:
         )
     disturbed = sum(line.disturbed for line in lines)
     if disturbed:
-        goes = any(line.disturbed and line.comes_and_goes for line in lines)
-        told.append(
-            f"What {plural(disturbed, 'trial')} lost is not known{', nor a T/T0 of means' if goes else ''}: something "
-            "else slowed the iterations before the fault, with which it is compared. Their other numbers count. Repeat "
-            "them on a quieter machine, or with more iterations before the fault."
-        )
+        told.append(unknown_costs(disturbed, any(line.disturbed and line.comes_and_goes for line in lines)))
     if any(line["lost_ms"].n and line["lost_share"].median < -DOUBTFUL for line in lines):
         told.append(
             "Time lost below 0 means that something else slowed the iterations before the fault, and what the fault "

@@ -25,7 +25,7 @@ from reports.state import effect_text
 from reports.stats import Estimate
 from reports.targets import Target
 from reports.trial import Trial
-from reports.wording import sized
+from reports.wording import NOT_KNOWN, sized
 
 TEMPLATES = Path(__file__).parent / "templates"
 MAX_TRIAL_ROWS = 2000
@@ -35,7 +35,7 @@ LONG_NUMBER = 10_000
 """From here on thousands stand apart; shorter numbers read as in the first table and the summary."""
 MOST_ODD = 3
 """At most so many sections of unexpected trials are open initially."""
-LONG = ("cluster", "continued")
+LONG = ("cluster", "clocks", "continued")
 """Entries of the provenance that are collapsed."""
 
 
@@ -222,16 +222,21 @@ def estimate(value: Estimate, digits: int = 3, factor: float = 1.0) -> Markup:
 
 def told(line: Line, metric: Metric) -> Markup:
     """A metric of a line: its total, or its median with interval and worst trial."""
-    value = line[metric.name]
+    value, unknown = line[metric.name], line.unknown(metric)
+    if unknown and not value.n:
+        return Markup("{}").format(NOT_KNOWN)
     if metric.aggregate == "total" and metric.name != "wrong":
         return Markup("{}").format(number(line.told[metric.name], 15) if value.n else "\N{EN DASH}")
     if metric.aggregate == "total":
         count = Markup(' <span class="ci">{} iterations</span>').format(line.checked)
         return Markup("{}{}").format(number(line.told[metric.name], 15), count) if value.n else Markup("unchecked")
     factor = 100 if metric.percent else 1
-    worst = number(line.worst[metric.name] * factor)
-    more = Markup('<span class="ci">worst {}</span>').format(worst) if metric.unit == "ms" and value.n > 1 else ""
-    return estimate(value, 3, factor) + more
+    worst = line.worst[metric.name]
+    # Of few repeats the interval is their range, so it already says the worst.
+    shown = metric.unit == "ms" and value.n > 1 and worst not in (value.low, value.high)
+    more = Markup('<span class="ci">worst {}</span>').format(number(worst * factor)) if shown else ""
+    known = Markup('<span class="ci">known in {} of {}</span>').format(value.n, value.n + unknown) if unknown else ""
+    return estimate(value, 3, factor) + more + known
 
 
 def measures(told: Mapping[str, float]) -> str:

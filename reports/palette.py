@@ -9,8 +9,11 @@ DARK = {"#333333": "#D0D0D0", "#0072B2": "#4DA6DD", "#8C510A": "#C98A3D"}
 """Replacements for colours that are too dark to be seen on a dark page."""
 
 GLYPH = "\N{BLACK SQUARE}"
-GLYPHS = ("\N{BLACK CIRCLE}", GLYPH, "\N{BLACK DIAMOND}", "\N{BLACK UP-POINTING TRIANGLE}")
-"""Marks of systems in text, by run, in a report of several."""
+GLYPHS = (
+    "\N{BLACK CIRCLE}", GLYPH, "\N{BLACK DIAMOND}", "\N{BLACK UP-POINTING TRIANGLE}",
+    "\N{BLACK DOWN-POINTING TRIANGLE}", "\N{HEAVY GREEK CROSS}", "\N{BLACK STAR}", "\N{BLACK HEXAGON}",
+)  # fmt: skip
+"""Marks of systems in text, by run, in a report of several. From the ninth run on they begin again."""
 
 
 def css() -> str:

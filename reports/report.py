@@ -3,9 +3,11 @@ parts."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
+from matplotlib.figure import Figure
 
 from reports import columns, machines
 from reports.bounds import held
@@ -234,9 +236,9 @@ def _pictures(frame: pd.DataFrame, figures: Path) -> Iterator[Picture]:
         for name, title, module, needed in FIGURES:
             if part[needed].notna().sum() >= LEAST.get(name, 1):
                 told = module.caption(part)
-                uri = save(module.draw(part), figures, f"{name}{suffix}", told)
+                uri, narrow = _both(partial(module.draw, part), figures, f"{name}{suffix}", told)
                 says = host_bytes.result(part) if module is host_bytes else _says(part, SAID.get(name, (needed,)))
-                yield Picture(f"{title}: {case}" if len(cases) > 1 else title, uri, told, says)
+                yield Picture(f"{title}: {case}" if len(cases) > 1 else title, uri, told, says, narrow)
 
 
 def _first(frame: pd.DataFrame, lines: Sequence[Line], figures: Path) -> Picture | None:
@@ -249,9 +251,15 @@ def _first(frame: pd.DataFrame, lines: Sequence[Line], figures: Path) -> Picture
     if not any(line.conclusive for line in overview.shown(lines)):
         return None
     told, says = overview.caption(lines), overview.result(lines)
-    uri = save(overview.draw(lines), figures, "overview", told)
-    narrow = save(overview.draw(lines, narrow=True), figures, "overview-narrow", told, ("svg",))
+    uri, narrow = _both(partial(overview.draw, lines), figures, "overview", told)
     return Picture("Speed and time lost", uri, told, says, narrow)
+
+
+def _both(draw: Callable[[], Figure], figures: Path, name: str, caption: str) -> tuple[str, str]:
+    """The figure for a page and for a phone."""
+    wide = save(draw(), figures, name, caption)
+    with style.narrowed():
+        return wide, save(draw(), figures, f"{name}-narrow", caption, ("svg",))
 
 
 def _are_a_map(gaps: pd.DataFrame) -> bool:

@@ -9,7 +9,7 @@ from reports.headline import Line
 from reports.metrics import METRICS
 from reports.metrics.metric import Metric
 from reports.stats import Estimate
-from reports.wording import NOTHING, number, sized
+from reports.wording import NOT_KNOWN, NOTHING, number, sized
 
 ABOUT = ("case", "size_bytes", "system", "mode", "statuses", "model", "checked")
 """The first columns of the CSV, named as in `Line`; every metric follows."""
@@ -32,7 +32,11 @@ def cell_of(line: Line, metric: Metric) -> str:
     """A line's value of a metric, as text."""
     if metric.aggregate == "total":
         return number(line.told[metric.name], 15) if line[metric.name].n else "unchecked"
-    return _estimate(line[metric.name], 100 if metric.percent else 1)
+    value, unknown = line[metric.name], line.unknown(metric)
+    if unknown and not value.n:
+        return NOT_KNOWN
+    known = f" (known in {value.n} of {value.n + unknown})" if unknown else ""
+    return _estimate(value, 100 if metric.percent else 1) + known
 
 
 def markdown(lines: Sequence[Line]) -> str:

@@ -30,8 +30,9 @@ class Group(TyperGroup):
         folder where the program runs."""
         if "" in args and not ctx.resilient_parsing:
             at = args.index("")
-            named = f"{args[at - 1]} ''" if at else "''"
-            print(f"{named}: is empty; give a value, or leave it out", file=sys.stderr)
+            option = args[at - 1] if at and args[at - 1].startswith("-") else ""
+            told = f"{option} '': is empty; give a value, or leave it out" if option else "'': an argument is empty"
+            print(told, file=sys.stderr)
             raise typer.Exit(2)
         return super().parse_args(ctx, args)
 

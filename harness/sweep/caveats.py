@@ -5,13 +5,15 @@ are compared (`reports.stats.paired`). Otherwise the intervals of their iteratio
 usually differs from the next.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
 
 from harness.experiment.sweep import SweepModel
 from harness.sweep.plan import Trial
 from harness.sweep.precision import is_narrow, widths
 from reports import trial as stored
+from reports.metrics import cost
+from reports.metrics.view import View
 from reports.wording import at_size
 
 MIN_DRIFT = 0.03
@@ -28,6 +30,13 @@ def precision_caveats(trials: Sequence[Trial], sweep: SweepModel, records: Mappi
         shown = "not known" if width.half_width != width.half_width else f"{100 * width.half_width:.1f} %"
         repeats = f"{width.repeats} repeat{'s' * (width.repeats != 1)}"
         yield f"not known within {100 * until:g} %: {width.cell}: interval +-{shown} after {repeats}"
+
+
+def cost_caveats(records: Iterable[stored.Trial]) -> Iterator[str]:
+    """A line about the trials whose cost is not known, if there are any."""
+    slowed = [view for view in map(View, records) if cost.disturbed(view)]
+    if slowed:
+        yield cost.unknown_costs(len(slowed), any(view.comes_and_goes for view in slowed))
 
 
 def drift_caveats(records: Mapping[str, stored.Trial]) -> Iterator[str]:

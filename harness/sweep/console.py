@@ -24,7 +24,7 @@ from reports.metrics.cost import not_known
 from reports.metrics.metric import Metric
 from reports.metrics.view import View
 from reports.trial import SIMULATED
-from reports.wording import STOPPED, number, sized
+from reports.wording import NOT_KNOWN, STOPPED, number, sized
 
 REDRAWN_PER_S = 2
 """Low, because the cores belong to the systems being measured."""
@@ -33,6 +33,7 @@ LIVE = ("before_gbs", "after_gbs")
 LESS = ("hit_gbs", "repaired_gbs")
 """The metrics that the table omits on a narrow terminal; the report has them."""
 EXPLAINED = {"slowdown": "T/T0: after over before", "lost_ms": "lost: beyond healthy iterations"}
+UNKNOWN = "?"
 MARGIN = 8
 """Lines of the terminal that the table leaves for the lines above it."""
 
@@ -181,14 +182,15 @@ def trial_line(record: stored.Trial, seconds: float, widths: _Widths = NO_WIDTHS
 
 def _title(lines: Sequence[Line]) -> str:
     """What the numbers are, of those that are there."""
-    told = [text for name, text in EXPLAINED.items() if any(name in line.values for line in lines)]
-    return "; ".join(["medians over repeats", *told])
+    told = [text for name, text in EXPLAINED.items() if any(_shown(line, METRICS[name]) for line in lines)]
+    unknown = [f"{UNKNOWN}: {NOT_KNOWN}"] if any(line.disturbed for line in lines) else []
+    return "; ".join(["medians over repeats", *told, *unknown])
 
 
 def _summary(lines: Sequence[Line], less: Collection[str]) -> Table:
-    """Every metric with a short name that has a value in any line, in its unit; without those that `less` names."""
+    """Every metric with a short name that any line has, in its unit; without those that `less` names."""
     points = any(line.points for line in lines)
-    metrics = [m for m in SHORT if m.name not in less and any(m.name in line.values for line in lines)]
+    metrics = [m for m in SHORT if m.name not in less and any(_shown(line, m) for line in lines)]
     shown = Table(title=_title(lines), box=SIMPLE)
     for heading in ("size", "system", *(["fault, axes"] if points else []), "trials"):
         shown.add_column(heading, justify="right" if heading == "size" else "left", no_wrap=True)
@@ -196,18 +198,27 @@ def _summary(lines: Sequence[Line], less: Collection[str]) -> Table:
         shown.add_column(f"{metric.short}\n{metric.unit}", justify="right", no_wrap=True)
     for line in lines:
         about = [sized(line.size_bytes), line.system, *([line.points] if points else []), line.statuses]
-        cells = [shown_value(m, line.values[m.name]) if m.name in line.values else "" for m in metrics]
+        cells = [_shown(line, metric) for metric in metrics]
         shown.add_row(*map(Text, about), *cells)
     return shown
+
+
+def _shown(line: Line, metric: Metric) -> str:
+    """A cell of the table. It is empty where there is nothing to measure, as of stopped trials, and not where a cost is
+    not known."""
+    if metric.name in line.values:
+        return shown_value(metric, line.values[metric.name])
+    return UNKNOWN if line.disturbed and metric.against_healthy else ""
 
 
 def _in_words(line: Line) -> str:
     """A line of the table in words, for a terminal that is too narrow for the table."""
     about = " ".join(filter(None, (sized(line.size_bytes), line.system, line.points)))
+    shown = [(metric, _shown(line, metric)) for metric in SHORT]
     measured = [
-        f"{metric.short} {shown_value(metric, line.values[metric.name])} {metric.unit}".strip()
-        for metric in SHORT
-        if metric.name in line.values
+        f"{metric.short} {NOT_KNOWN if text == UNKNOWN else f'{text} {metric.unit}'.strip()}"
+        for metric, text in shown
+        if text
     ]
     return f"{about}: {', '.join([line.statuses, *measured])}"
 

@@ -1,5 +1,6 @@
 """A sweep without running it: every command on every host, in the order of the trials, and totals. Pure."""
 
+import math
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -21,6 +22,7 @@ from harness.sweep.targets import planned
 from harness.systems.catalogue import sockets_carry_data
 from harness.workloads.collective import CollectiveWorkload
 from r2ccl_core.units import format_size
+from reports.metrics.view import LOSES_A_NIC
 from reports.wording import percent
 
 TRIAL_S = 1.0
@@ -50,6 +52,7 @@ def lines(experiment: Experiment, trials: Sequence[Trial]) -> Iterator[str]:
     yield from _too_short(trials)
     yield from _outlasting(trials)
     yield from _few_healthy(trials)
+    yield from _last_nic(trials)
 
 
 def estimate_s(trials: Sequence[Trial], clusters: int) -> float:
@@ -123,6 +126,25 @@ def _few_healthy(trials: Sequence[Trial]) -> Iterator[str]:
             f"warning: min_duration adds iterations to {_counted(len(found), 'trial')} ({sizes}), but none before the "
             "fault's at_iteration, and those before it say what healthy is; write at_progress = "
             f"{found[0][1]:.2g} instead"
+        )
+
+
+def _last_nic(trials: Sequence[Trial]) -> Iterator[str]:
+    """Warns of faults that take the only NIC of a host for good from systems that are expected to go on."""
+    found = []
+    for trial in trials:
+        fault = trial.fault
+        if fault is None or fault.by_chance or fault.lasts_s is not None or fault.kind not in LOSES_A_NIC:
+            continue
+        hosts = named_nics(trial.variant.experiment)
+        struck = [one.host for one in injections(fault, hosts, trial.seed, math.inf) if len(hosts[one.host]) == 1]
+        if struck and (fault.expect or trial.system.expect_on_fault) == "ok":
+            found.append((struck[0], trial))
+    if found:
+        host, first = found[0]
+        yield (
+            f"warning: the fault takes the only NIC of {host} in {_counted(len(found), 'trial')}, after which no "
+            f"system goes on, and {first.system.name} is expected to; give hosts two NICs or more, or the fault a lasts"
         )
 
 

@@ -9,8 +9,9 @@ the order in which they come:
     trial_begin   trial, cell, attempt, system, size_bytes, fault, axes, repeat
     step          trial, step: check, start, ready, watch, heal, collect, clean up
     fault         trial, kind, host, nic, at_ns: the fault has taken effect
-    trial_end     trial, attempt, final, status, expected, reason, seconds, and the metrics of the terminal's table
-                  (`reports.metrics`), null if unknown
+    trial_end     trial, attempt, final, status, expected, reason, seconds, not_known (which of a completed trial's
+                  metrics are not known, and why; empty: they are), and the metrics of the terminal's table
+                  (`reports.metrics`), null if the trial has none
     sweep_end     exit_code, remarks, report
 
 Readers must ignore unknown events and fields: new ones may be added without a new schema version.
@@ -26,6 +27,8 @@ from harness.errors import ExitCode
 from harness.sweep.plan import Trial
 from harness.sweep.summary import SHORT, next_attempt, told
 from reports import trial as stored
+from reports.metrics.cost import not_known
+from reports.metrics.view import View
 
 SCHEMA = 1
 
@@ -84,6 +87,7 @@ class JsonProgress:
             expected=record.expected,
             reason=record.reason,
             seconds=round(seconds, 3),
+            not_known=not_known(View(record)),
             **{metric.name: values.get(metric.name) for metric in SHORT},
         )
 

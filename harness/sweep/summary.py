@@ -9,7 +9,7 @@ from typing import NamedTuple
 from harness.errors import ExitCode
 from harness.sweep.plan import Trial
 from reports import trial as stored
-from reports.metrics import METRICS
+from reports.metrics import METRICS, cost
 from reports.metrics.metric import Metric
 from reports.metrics.view import View
 from reports.wording import STOPPED
@@ -28,6 +28,8 @@ class Line(NamedTuple):
     statuses: str
     values: Mapping[str, float]
     """The metrics that the terminal shows, each by its aggregate; unknown ones are left out."""
+    disturbed: int = 0
+    """Trials whose cost is not known, because something else slowed their healthy iterations."""
 
 
 def last_attempts(records: Iterable[stored.Trial]) -> dict[str, stored.Trial]:
@@ -98,4 +100,5 @@ def shown_status(record: stored.Trial) -> str:
 def _line(size_bytes: int, system: str, points: str, records: Sequence[stored.Trial]) -> Line:
     statuses = [shown_status(r) for r in records]
     counted = ", ".join(f"{statuses.count(s)} {s}" for s in sorted(set(statuses)))
-    return Line(size_bytes, system, points, counted, told(records, SHORT))
+    slowed = sum(1 for record in records if cost.disturbed(View(record)))
+    return Line(size_bytes, system, points, counted, told(records, SHORT), slowed)

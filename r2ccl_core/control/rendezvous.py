@@ -93,9 +93,9 @@ class Meeting(NamedTuple):
 def check_rank(rank: int, size: int) -> None:
     """Raises `UsageError` unless a group of `size` is possible and has a `rank`."""
     if not 0 < size <= MOST_RANKS:
-        raise UsageError(f"R2CC_SIZE={size}: give 1 to {MOST_RANKS} ranks")
+        raise UsageError(f"size {size} (R2CC_SIZE): give 1 to {MOST_RANKS} ranks")
     if not 0 <= rank < size:
-        raise UsageError(f"R2CC_RANK={rank}: ranks go from 0 to {size - 1}, as R2CC_SIZE={size} says")
+        raise UsageError(f"rank {rank} (R2CC_RANK): ranks go from 0 to {size - 1}, as size {size} (R2CC_SIZE) says")
 
 
 def parse_root(text: str) -> tuple[str, int]:

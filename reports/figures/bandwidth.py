@@ -16,11 +16,11 @@ def draw(frame: pd.DataFrame) -> Figure:
     panels = PANELS if frame["faulted"].any() else (("before", "without a fault"),)
     with style.applied():
         figure = style.sheet(2.9 * len(panels) + 0.6, 3.1)
-        axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+        axes = style.panels(figure, len(panels), sharey=True)
         for ax, (phase, title) in zip(axes, panels, strict=True):
             draw_points(ax, frame, f"{phase}_gbs", sizes, systems)
             ax.set_title(title)
-            ax.set_ylabel("bus bandwidth (GB/s)" if ax is axes[0] else "")
+            ax.set_ylabel("bus bandwidth (GB/s)" if ax is axes[0] or style.narrow() else "")
             _limit(ax, frame, phase)
             if phase != "before":
                 _stopped(ax, frame, f"{phase}_gbs")

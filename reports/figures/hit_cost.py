@@ -14,7 +14,7 @@ def draw(frame: pd.DataFrame) -> Figure:
     systems, sizes = style.systems_of(frame), style.sizes_of(frame)
     with style.applied():
         figure = style.sheet(7.4, 3.1)
-        for ax, (column, title) in zip(figure.subplots(1, 2), PANELS, strict=True):
+        for ax, (column, title) in zip(style.panels(figure, len(PANELS)), PANELS, strict=True):
             draw_points(ax, frame, column, sizes, systems, joined=False)
             ax.set_title(title)
             ax.set_ylabel("time (ms)")
@@ -28,7 +28,7 @@ def caption(frame: pd.DataFrame) -> str:
     shown = frame[frame["hit_cost_ms"].notna()]
     return (
         f"Cost of the iteration that is hit: {style.INTERVAL_NOTE}; dots are single trials; "
-        f"{style.repeats_text(shown if len(shown) else frame)}. Left: its duration minus the median iteration after "
-        "it in the same trial, on the same schedule (below zero where much of it ran before the fault). Right: its "
+        f"{style.repeats_text(shown if len(shown) else frame)}. First: its duration minus the median iteration after "
+        "it in the same trial, on the same schedule (below zero where much of it ran before the fault). Second: its "
         "duration minus what its parts before and after the fault should have lasted."
     )

@@ -19,11 +19,12 @@ def draw(frame: pd.DataFrame) -> Figure:
     phases = [phase for phase in PHASES if (long["phase"] == phase).any()] or ["before"]
     with style.applied():
         figure = style.sheet(3.4 * len(phases) + 0.6, 3.1)
-        axes = figure.subplots(1, len(phases), sharey=True, squeeze=False)[0]
+        axes = style.panels(figure, len(phases), sharey=True)
         for ax, phase in zip(axes, phases, strict=True):
             _panel(ax, long[long["phase"] == phase], hosts, systems, shown)
             ax.set_title(PHASES[phase])
-        axes[0].set_ylabel("received per operation\n(vector sizes)")
+            if ax is axes[0] or style.narrow():
+                ax.set_ylabel("received per operation\n(vector sizes)")
         axes[0].set_ylim(bottom=0)
         mark = Line2D([], [], color="#111111", linewidth=1.8, label="as the schedule says")
         style.legend_of(figure, [*style.system_handles(systems, shown, bars=True), mark])

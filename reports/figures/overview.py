@@ -1,5 +1,6 @@
 """The first figure of a report: each system's speed before and after the fault, and the time that it lost."""
 
+import math
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
@@ -9,29 +10,27 @@ from matplotlib.ticker import MaxNLocator
 
 from reports.figures import style
 from reports.headline import Line
-from reports.overview import NOT_KNOWN, cells_of, speed, unit
-from reports.wording import number, plain, sized
+from reports.overview import cells_of, speed, unit
+from reports.wording import NOT_KNOWN, number, plain, sized
 
 MOST_ROWS = 24
 MOST_TICKS = 6
 """Intervals of an axis whose numbers may be long, as with thousands below 0."""
 ROOM = 1.03
 """Of the axis of speeds, so that no mark is cut at its end."""
-FEW_ROWS = 6
-"""More rows stand closer together, so that the table below stays on the first screen."""
+ROW_IN = ((6, 0.3), (9, 0.22), (math.inf, 0.175))
+"""The height of each of up to so many rows: many stand closer together, so that the table below is on the first
+screen."""
 
 
-def draw(lines: Sequence[Line], narrow: bool = False) -> Figure:
+def draw(lines: Sequence[Line]) -> Figure:
     """A row for each system and fault: a hollow mark for the healthy speed, a full one for the speed after the fault;
-    beside them the time lost.
-
-    `narrow` puts one panel above the other, for phones.
-    """
+    beside them the time lost."""
     rows = shown(lines)
-    height = (0.3 if len(rows) <= FEW_ROWS else 0.22) * len(rows) + 0.9
+    height = next(each for most, each in ROW_IN if len(rows) <= most) * len(rows) + 0.9
     with style.applied():
-        figure = style.narrow_sheet(2 * height + 0.4) if narrow else style.sheet(style.WIDTH_IN, height + 0.25)
-        if narrow:
+        figure = style.sheet(style.WIDTH_IN, 2 * height + 0.4 if style.narrow() else height + 0.25)
+        if style.narrow():
             left, right = figure.subplots(2, 1)
         else:
             left, right = figure.subplots(1, 2, sharey=True, width_ratios=(1.25, 1))
@@ -46,11 +45,11 @@ def draw(lines: Sequence[Line], narrow: bool = False) -> Figure:
         left.set_xlabel(f"{named} ({unit(lines)})")
         left.set_xlim(0, left.get_xlim()[1] * ROOM)
         right.set_xlabel("time lost against healthy (ms)")
-        if narrow:
+        if style.narrow():
             _rows(right, rows)
         low, high = right.get_xlim()
         right.set_xlim(min(0.0, low), max(high, 1.0))
-        for ax in (left, right) if narrow else (right,):
+        for ax in (left, right) if style.narrow() else (right,):
             ax.xaxis.set_major_locator(MaxNLocator(MOST_TICKS))
         hollow = Line2D([], [], color="#444444", marker="o", markerfacecolor="white", linestyle="none", label="healthy")
         full = Line2D([], [], color="#444444", marker="o", linestyle="none", label="after the fault")

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from reports.figures import style
 from reports.figures.points import draw_points
-from reports.wording import plural
+from reports.wording import NOT_KNOWN, plural
 
 MOST_LINES = 2
 """At most this many models of one mode are drawn."""
@@ -30,8 +31,9 @@ def draw(frame: pd.DataFrame) -> Figure:
         models = [1.0, *(value for _, value in lines)]
         highest = max([*models, *shown["slowdown"]])
         ax.set_ylim(min([*models, *shown["slowdown"]]) - 0.05, 1 + (highest - 1) * 1.12 + 0.05)
-        _lines(ax, lines)
-        style.legend(figure, systems, style.with_values(frame, "slowdown"))
+        named = _lines(ax, lines)
+        _unknown(ax, shown, sizes)
+        style.legend_of(figure, [*style.system_handles(systems, style.with_values(frame, "slowdown")), *named])
     return figure
 
 
@@ -42,7 +44,7 @@ def caption(frame: pd.DataFrame) -> str:
     stopped = [s for s in left_out if (frame.loc[frame["system"] == s, "status"] == "failed").all()]
     slowed = set(frame.loc[frame["disturbed"] != "", "system"])
     short = [s for s in left_out if s not in stopped and s not in slowed]
-    words = f" {', '.join(stopped)} stopped and has no T/T0." if stopped else ""
+    words = f" {', '.join(stopped)} stopped and {'has' if len(stopped) == 1 else 'have'} no T/T0." if stopped else ""
     words += f" {', '.join(short)} ran too few iterations before or after the fault for a T/T0." if short else ""
     unknown = int((frame["comes_and_goes"] & (frame["disturbed"] != "")).sum())
     words += f" {plural(unknown, 'trial')} whose healthy iterations were disturbed: none is known." if unknown else ""
@@ -81,15 +83,30 @@ def model_lines(frame: pd.DataFrame) -> list[tuple[str, float]]:
     return sorted(lines, key=lambda line: line[1])
 
 
-def _lines(ax: Axes, lines: Sequence[tuple[str, float]]) -> None:
-    """Each line with its text at its end; texts of neighbouring lines are stacked."""
+def _lines(ax: Axes, lines: Sequence[tuple[str, float]]) -> list[Line2D]:
+    """Each line with its text at its end; texts of neighbouring lines are stacked. On a phone, which has no room there,
+    returns the lines for the legend."""
     low, high = ax.get_ylim()
     free = low
+    drawn = []
     for text, value in lines:
         dotted = text.startswith("no schedule")
-        ax.axhline(value, color=style.LINE, linestyle=":" if dotted else (0, (5, 3)), linewidth=1)
+        drawn.append(
+            ax.axhline(value, color=style.LINE, linestyle=":" if dotted else (0, (5, 3)), linewidth=1, label=text)
+        )
+        if style.narrow():
+            continue
         at = max(value, free)
         free = at + LABEL_HEIGHT * (high - low)
         ax.annotate(
             text, (1.01, at), xycoords=("axes fraction", "data"), ha="left", va="center", fontsize=7.5, color=style.LINE
+        )
+    return drawn if style.narrow() else []
+
+
+def _unknown(ax: Axes, shown: pd.DataFrame, sizes: Sequence[int]) -> None:
+    """Says of sizes where no system has a T/T0 that this is so; the caption says why."""
+    for place in (at for at, size in enumerate(sizes) if not (shown["size_bytes"] == size).any()):
+        ax.annotate(
+            NOT_KNOWN, (place, 0.5), xycoords=("data", "axes fraction"), ha="center", fontsize=8, color=style.LINE
         )

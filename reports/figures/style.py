@@ -30,13 +30,19 @@ ACCENT = "#B2182B"
 LINE = "#666666"
 WIDTH_IN = 8.6
 """The width of every figure, so that letters have the same size in all of them."""
+NARROW_IN = 4.2
+"""The same on a phone."""
 LETTER_IN = 0.072
 """The approximate width of a letter in a legend."""
 HATCHES = ("", "////", "", "xxxx", "\\\\\\\\", "....", "", "----")
 """Hatches of bars: with the colours' lightness they distinguish bars in greyscale."""
-RUN_MARKERS, RUN_HATCHES = ("o", "s", "D", "^"), ("", "////", "xxxx", "....")
+RUN_MARKERS = ("o", "s", "D", "^", "v", "P", "*", "h")
 """By run, if a report has several; `reports.palette.GLYPHS` are the same marks in text."""
-LINES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1.5, 2)))
+RUN_HATCHES = ("", "////", "xxxx", "....", "\\\\\\\\", "----", "||||", "++++")
+LINES: tuple[Any, ...] = (
+    "-", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1.5, 2)), (0, (1, 3)), (0, (9, 3)), (0, (6, 2, 1.5, 2, 1.5, 2)),
+    (0, (12, 2, 3, 2)),
+)  # fmt: skip
 """Styles of lines, for the same purpose."""
 
 _RC: dict[str, Any] = {
@@ -75,14 +81,35 @@ def applied() -> Iterator[None]:
         yield
 
 
+_NARROW: ContextVar[bool] = ContextVar("narrow", default=False)
+
+
+@contextmanager
+def narrowed() -> Iterator[None]:
+    """Within this context figures are as wide as a phone, with their panels one above the other."""
+    token = _NARROW.set(True)
+    try:
+        yield
+    finally:
+        _NARROW.reset(token)
+
+
+def narrow() -> bool:
+    """Whether figures are drawn for a phone."""
+    return _NARROW.get()
+
+
 def sheet(width_in: float, height_in: float) -> Figure:
-    """An empty figure outside pyplot's global state, at least as wide as a page."""
-    return Figure(figsize=(max(width_in, WIDTH_IN), height_in), layout="constrained")
+    """An empty figure outside pyplot's global state, at least as wide as a page, or as wide as a phone."""
+    return Figure(figsize=(NARROW_IN if narrow() else max(width_in, WIDTH_IN), height_in), layout="constrained")
 
 
-def narrow_sheet(height_in: float) -> Figure:
-    """The same for a phone."""
-    return Figure(figsize=(4.2, height_in), layout="constrained")
+def panels(figure: Figure, count: int, **how: Any) -> list[Axes]:
+    """`count` panels side by side; on a phone one above the other."""
+    if narrow():
+        figure.set_figheight(figure.get_figheight() * (1 + 0.7 * (count - 1)))  # one legend for all
+        return list(figure.subplots(count, 1, squeeze=False, **how)[:, 0])
+    return list(figure.subplots(1, count, squeeze=False, **how)[0])
 
 
 def fixed_sheet(width_in: float, height_in: float, margins_in: tuple[float, float, float, float]) -> Figure:

@@ -3,6 +3,7 @@
 from reports import stats
 from reports.metrics.metric import ALIKE, Metric
 from reports.metrics.view import View
+from reports.wording import plural
 
 
 def _lost(view: View) -> float | None:
@@ -22,6 +23,16 @@ def not_known(view: View) -> str:
     """The same as a statement about the trial."""
     why, what = disturbed(view), "time lost and T/T0" if view.comes_and_goes else "time lost"
     return f"{what} not known: {why}" if why else ""
+
+
+def unknown_costs(trials: int, comes_and_goes: bool) -> str:
+    """The same as a statement about so many trials; `comes_and_goes`: whether the fault of any of them does."""
+    nor = ", nor a T/T0 of means" if comes_and_goes else ""
+    return (
+        f"What {plural(trials, 'trial')} lost is not known{nor}: something else slowed the iterations before the "
+        "fault, with which it is compared. Their other numbers count. Repeat them on a quieter machine, or with more "
+        "iterations before the fault."
+    )
 
 
 def _lost_share(view: View) -> float | None:

@@ -273,8 +273,8 @@ def test_a_wrong_argument_is_one_line_in_our_words(words: list[str], line: str) 
     ("words", "said"),
     [
         ("sweep smoke --out '' --dry-run", "--out '': is empty; give a value, or leave it out"),
-        ("reproduce ''", "reproduce '': is empty; give a value, or leave it out"),
-        ("compare {run} ''", "{run} '': is empty; give a value, or leave it out"),
+        ("reproduce ''", "'': an argument is empty"),
+        ("compare {run} ''", "'': an argument is empty"),
         ("report {loop}", "{loop}/run.json: cannot be read: Too many levels of symbolic links"),
         ("compare {loop} {run}", "{loop}/run.json: cannot be read: Too many levels of symbolic links"),
         ("report {run} -o {loop}", "{loop}: the report cannot be written"),

@@ -122,3 +122,18 @@ def test_a_dry_run_warns_of_a_healthy_part_that_does_not_grow_with_the_trial() -
     ]
     assert not warning("fault=[]") and not warning("workload.iterations=1000")
     assert not warning('fault=[{kind="nic_down", host="host1", rail=1, at_progress=0.5}]')
+
+
+def test_a_dry_run_warns_of_a_fault_that_takes_a_hosts_only_nic_from_a_system_that_is_to_go_on() -> None:
+    def warning(*settings: str) -> list[str]:
+        experiment = load(SMOKE, ["fault.rail=0", *settings])
+        return [line for line in lines(experiment, plan(experiment)) if "only NIC" in line]
+
+    assert warning("cluster.nics=1") == [
+        "warning: the fault takes the only NIC of host1 in 2 trials, after which no system goes on, and balance is "
+        "expected to; give hosts two NICs or more, or the fault a lasts"
+    ]
+    assert not warning("cluster.nics=1", "fault.lasts=100 ms")
+    assert not warning("cluster.nics=1", "fault.expect=failed")
+    assert not warning("cluster.nics=1", "fault.kind=delay")
+    assert not warning("cluster.nics=2")

@@ -1,6 +1,8 @@
 """What a sweep came to: pending trials, exit codes and the table, from records made by hand."""
 
+import json
 import re
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 from harness.errors import ExitCode
 from harness.experiment.file import load
 from harness.sweep.console import ConsoleProgress
+from harness.sweep.json_events import JsonProgress
 from harness.sweep.plan import plan
 from harness.sweep.run_folder import RunFolder
 from harness.sweep.summary import exit_code, last_attempts, next_attempt, table
@@ -123,3 +126,19 @@ def test_an_inconclusive_trial_counts_in_no_number() -> None:
     (line,), (alone,) = table([record(), slow]), table([slow])
     assert line.values == table([record()])[0].values
     assert (line.statuses, alone.values) == ("1 inconclusive, 1 ok", {})
+
+
+def test_a_cost_that_is_not_known_is_no_empty_cell(capsys: pytest.CaptureFixture[str]) -> None:
+    slow = [i.model_copy(update={"duration_ns": 90_000_000}) if i.phase == "before" else i for i in record().iterations]
+    fault = stored.Fault(kind="flap", host="host1", nic="eth1", t_before_ns=1, t_after_ns=1)
+    slowed = record(fault=fault, iterations=tuple(slow))
+    for wide, words in ((200, r"0\.0364 +\? +\?"), (40, "T/T0 not known, lost not known")):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("COLUMNS", str(wide))
+            ConsoleProgress(console())._print_summary(table([slowed]))
+        assert re.search(words, re.sub(r"\n +", " ", capsys.readouterr().out)), wide
+    out = StringIO()
+    JsonProgress(out).ended(TRIAL, slowed, 1.0, True)
+    event = json.loads(out.getvalue())
+    assert event["lost_ms"] is event["slowdown"] is None
+    assert event["not_known"].startswith("time lost and T/T0 not known: the iterations before the fault were slower")

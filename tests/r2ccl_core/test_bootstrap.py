@@ -266,7 +266,7 @@ def test_a_bad_root_is_a_usage_error(text: str) -> None:
 
 @pytest.mark.parametrize(("rank", "size"), [(2, 2), (-1, 2), (0, 0)])
 def test_a_rank_outside_the_group_is_a_usage_error(rank: int, size: int) -> None:
-    with pytest.raises(UsageError, match=r"R2CC_RANK|R2CC_SIZE=0"):
+    with pytest.raises(UsageError, match=r"R2CC_RANK|R2CC_SIZE"):
         Bootstrap(rank, size, "127.0.0.1:7000")
 
 

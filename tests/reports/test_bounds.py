@@ -54,6 +54,17 @@ def test_the_worst_of_the_repeats_may_miss_what_their_median_holds(frame: pd.Dat
     assert met(frame, **bound, of="worst") == [False]
 
 
+def test_a_bound_on_every_trial_does_not_hold_if_one_is_not_known(frame: pd.DataFrame) -> None:
+    own = (frame["system"] == "balance") & (frame["size_bytes"] == 64 << 20)
+    partly = frame.assign(slowdown=frame["slowdown"].where(~(own & (frame["repeat"] == 1))))
+    bound = {"metric": "slowdown", "system": "balance", "size": "64MiB"}
+    (median,) = held(partly, {"bound": [bound | {"max": 1.6}]})
+    assert median.met is True and ", 2 of 3 trials" in median.detail, "its median is known"
+    (every,) = held(partly, {"bound": [bound | {"max": 1.6, "of": "worst"}]})
+    assert every.met is None and "1 more not measured, first 1 trial of balance at 64MiB" in every.detail
+    assert met(partly, **bound, max=1.4, of="worst") == [False], "one that is known misses it"
+
+
 def test_a_limit_is_told_as_it_was_written(frame: pd.DataFrame) -> None:
     (own,) = held(frame.assign(slowdown=1.0624), {"bound": [{"metric": "slowdown", "min": 0.12345, "max": 1.0625}]})
     assert (own.wanted, own.measured, own.met) == ("at least 0.12345 and at most 1.0625", "1.062", True)

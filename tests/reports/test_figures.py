@@ -1,6 +1,7 @@
 """Figures by their data: what is drawn equals what the frame says. No pixel is compared."""
 
 import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from reports.figures import (
 from reports.headline import headline
 from reports.load import LoadedRun, counters, load_folder
 from reports.measures import trial_frame
+from reports.palette import GLYPHS
 from reports.recovery import throughput
 from reports.setting import setting_of
 from reports.trial import Trial
@@ -100,6 +102,8 @@ def test_slowdown_stands_against_the_models_and_the_floor(frame: pd.DataFrame) -
 def test_captions_tell_the_number_of_repeats_and_who_is_left_out(frame: pd.DataFrame) -> None:
     assert "5 repeats per point" in bandwidth.caption(frame)
     assert "failstop stopped and has no T/T0" in slowdown.caption(frame)
+    twice = pd.concat([frame, frame[frame["system"] == "failstop"].assign(system="nccl")])
+    assert "failstop, nccl stopped and have no T/T0" in slowdown.caption(twice)
     short = frame.assign(slowdown=frame["slowdown"].where(frame["system"] != "balance"))
     assert "balance ran too few iterations before or after the fault for a T/T0" in slowdown.caption(short)
     assert "the median iteration after it" in slowdown.caption(frame) and "mean" not in slowdown.caption(frame)
@@ -132,8 +136,9 @@ def test_a_system_has_one_colour_whoever_stands_beside_it(frame: pd.DataFrame) -
 
 def test_the_first_figure_has_a_row_a_system_and_says_so_in_words(frame: pd.DataFrame) -> None:
     lines = headline(frame)
-    for narrow in (False, True):
-        left, right = overview.draw(lines, narrow).axes
+    for form in (nullcontext, style.narrowed):
+        with form():
+            left, right = overview.draw(lines).axes
         assert [label.get_text() for label in left.get_yticklabels()] == ["failstop", "hot_repair", "balance"]
         assert "stopped" in [text.get_text() for text in left.texts]
         widths = [bar.get_width() for bar in right.patches]
@@ -313,3 +318,41 @@ def test_names_are_text_and_not_mathematics(frame: pd.DataFrame, tmp_path: Path)
         for module in (bandwidth, slowdown, hit_cost, aftermath, recovery, host_bytes):
             module.draw(hostile).savefig(tmp_path / "figure.svg")
             assert "<script" not in (tmp_path / "figure.svg").read_text()
+
+
+def test_eight_runs_have_eight_marks_in_figures_and_in_text() -> None:
+    places = {f"balance (run {run})": columns.Place(2, run) for run in range(1, 9)}
+    with style.palette(places):
+        drawn = style.looks(list(places)).values()
+    assert {look.color for look in drawn} == {style.COLORS[2]}
+    for part in ("marker", "line", "hatch"):
+        assert len({getattr(look, part) for look in drawn}) == 8, part
+    assert len(set(GLYPHS)) == len(style.RUN_MARKERS) == 8
+
+
+@pytest.mark.parametrize("module", [bandwidth, slowdown, hit_cost, aftermath, recovery, host_bytes])
+def test_every_figure_has_a_form_for_phones(frame: pd.DataFrame, module: Any) -> None:
+    wide = module.draw(frame)
+    with style.narrowed():
+        figure = module.draw(frame)
+    assert figure.get_figwidth() == style.NARROW_IN < wide.get_figwidth()
+    figure.draw_without_rendering()
+    assert figure.legends[0].get_window_extent().width <= figure.bbox.width
+    assert [drawn_in(ax) for ax in figure.axes] == [drawn_in(ax) for ax in wide.axes], "the same data"
+    lefts = {round(ax.get_position().x0, 1) for ax in figure.axes}
+    assert len(lefts) == 1, "panels stand one above the other"
+
+
+def drawn_in(ax: Axes) -> list[int]:
+    """The numbers of points of everything that is drawn in a panel."""
+    lines = [len(np.atleast_1d(line.get_xdata())) for line in ax.lines]
+    return [*lines, *(len(c.get_offsets()) for c in ax.collections), len(ax.patches)]
+
+
+def test_a_size_without_any_slowdown_says_that_it_is_not_known(frame: pd.DataFrame) -> None:
+    def texts(of: pd.DataFrame) -> list[str]:
+        return [text.get_text() for text in slowdown.draw(of).axes[0].texts]
+
+    assert "not known" not in texts(frame)
+    part = frame.assign(slowdown=frame["slowdown"].where(frame["size_bytes"] > 1 << 20))
+    assert texts(part).count("not known") == 1

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from harness.errors import ExitCode
 from harness.sweep import summary as terminal
+from harness.sweep.caveats import cost_caveats
 from harness.sweep.console import trial_line
 from reports import bounds, compare, compared, machine, rows, tables
 from reports.columns import shown
@@ -31,7 +32,7 @@ from reports.measures import trial_frame
 from reports.metrics import METRICS
 from reports.metrics.metric import Metric
 from reports.overview import overview, remarks
-from reports.page import html
+from reports.page import html, told
 from reports.report import content
 from reports.rules import Rules
 from reports.trial import Fault, Iteration, Run, Trial
@@ -370,6 +371,12 @@ def test_a_time_lost_that_is_not_known_in_the_new_run_is_no_regression() -> None
     assert "What 1 trial lost is not known: " in remarks(headline(frame))[0]
     assert "time lost not known: the iterations before the fault were slower" in trial_line(new.trials[0], 1.0)
     assert "Time lost not known: the iterations before the fault" in html(content([new], frame, headline(frame)))
+    (line,) = headline(frame)
+    assert tables.cell_of(line, METRICS["lost_ms"]) == told(line, METRICS["lost_ms"]) == "not known"
+    assert list(cost_caveats(new.trials)) == remarks([line]), "the terminal and the page say it in the same words"
+    (partly,) = headline(pd.concat([base, frame.assign(trial_id="other")]))
+    assert tables.cell_of(partly, METRICS["lost_ms"]).endswith(" (known in 1 of 2)")
+    assert "known in 1 of 2" in told(partly, METRICS["lost_ms"])
     values = terminal.told(new.trials, [METRICS["slowdown"], METRICS["lost_ms"]])
     assert set(values) == {"slowdown"}, "its medians count"
 

@@ -89,6 +89,8 @@ def test_the_page_is_no_wider_than_a_small_screen(page: ChromiumPage, width: int
 def test_on_a_usual_screen_the_table_of_all_numbers_is_whole(page: ChromiumPage) -> None:
     page.send("Emulation.setDeviceMetricsOverride", width=1280, height=900, deviceScaleFactor=1, mobile=False)
     assert page.evaluate("(t => t.scrollWidth <= t.clientWidth)(document.querySelector('#table .wide'))")
+    # A number, its interval, of which a long one is broken once, and the model.
+    assert page.evaluate("Math.max(...[...document.querySelectorAll('#table tbody tr')].map(r => r.offsetHeight))") < 75
 
 
 def test_on_a_telephone_the_first_table_fits_and_the_figure_has_its_own_form(page: ChromiumPage) -> None:
@@ -101,6 +103,15 @@ def test_on_a_telephone_the_first_table_fits_and_the_figure_has_its_own_form(pag
     table = "document.querySelector('table.overview')"
     assert page.evaluate(f"{table}.scrollWidth <= {table}.parentElement.clientWidth")
     assert page.evaluate(f"[...{table}.querySelectorAll('td')].every(c => c.offsetHeight > 0)")
+
+
+def test_on_a_telephone_every_figure_fits_without_scrolling(page: ChromiumPage) -> None:
+    page.send("Emulation.setDeviceMetricsOverride", width=420, height=800, deviceScaleFactor=1, mobile=True)
+    figures = "[...document.querySelectorAll('#first figure, #figures figure')]"
+    assert page.evaluate(f"{figures}.length") == 7
+    assert page.evaluate(f"{figures}.every(f => f.querySelector('.wide').scrollWidth <= f.clientWidth)")
+    pictures = f"Promise.all({figures}.map(f => f.querySelector('img').decode().then(() => f.querySelector('img'))))"
+    assert page.evaluate(f"{pictures}.then(all => all.every(i => i.naturalWidth < 500))"), "letters are not shrunk"
 
 
 def test_a_dark_page_is_dark_and_readable(page: ChromiumPage) -> None:
@@ -127,6 +138,9 @@ def test_on_paper_nothing_is_cut_and_the_first_figure_is_on_the_first_page(page:
         assert page.evaluate("document.documentElement.scrollWidth") <= 703
         assert page.evaluate("[...document.querySelectorAll('.wide')].every(e => e.scrollWidth <= e.clientWidth + 1)")
         assert page.evaluate("document.querySelector('#first table').getBoundingClientRect().bottom + scrollY") < 1032
+        heights = page.evaluate("[...document.querySelectorAll('#figures figure')].map(f => f.offsetHeight)")
+        assert len(heights) == 6 and max(heights) <= 1032 / 3, "a page has room for three figures"
+        assert page.evaluate("[...document.querySelectorAll('.trial img')].every(i => i.offsetHeight <= 1032 / 2)")
     finally:
         page.send("Emulation.clearDeviceMetricsOverride")
         page.send("Emulation.setEmulatedMedia", media="")

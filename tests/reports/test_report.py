@@ -178,7 +178,8 @@ def test_several_runs_stand_in_one_report_told_apart(tmp_path: Path) -> None:
     text = " ".join(page.text.split())
     label = f"{second.name} (2)"
     assert "The runs differ in machine: cpu: A processor (run 1), Another processor (run 2)." in text
-    assert f"run 1: {first.name}" in text and f"run 2: {label}" in text
+    assert f"run 1: {first.name}: started" in text and f"run 2: {label}: started" in text
+    assert html_text.partition("<main>")[0].count("One of three NICs goes down") == 1, "both are told to be the same"
     marks = {}
     for row in html_text.partition("<tbody>")[2].partition("</tbody>")[0].split("<tr>")[1:]:
         color, glyph, name = re.findall(r'class="mark (s[0-9])" aria-hidden="true">(.)</span> ([^<]+)<', row)[0]

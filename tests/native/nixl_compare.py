@@ -128,17 +128,18 @@ class Case:
 
 
 CASES = (
-    Case(4 << 10, 4 << 10, 1 << 20),
-    Case(64 << 10, 64 << 10, 8 << 20),
-    Case(256 << 10, 64 << 10, 16 << 20),
+    Case(4 << 10, 4 << 10, 2 << 20),
+    Case(64 << 10, 64 << 10, 16 << 20),
+    Case(256 << 10, 64 << 10, 32 << 20),
     Case(1 << 20, 64 << 10, 32 << 20),
     Case(8 << 20, 4 << 10, 32 << 20),
     Case(16 << 20, 64 << 10, 64 << 20),
     Case(64 << 20, 16 << 10, 64 << 20),
     Case(128 << 20, 64 << 10, 128 << 20),
     Case(128 << 20, 4 << 20, 128 << 20),
-    Case(4 << 10, 4 << 10, 1 << 20, "READ"),
-    Case(64 << 10, 64 << 10, 8 << 20, "READ"),
+    Case(4 << 10, 4 << 10, 2 << 20, "READ"),
+    Case(64 << 10, 64 << 10, 16 << 20, "READ"),
+    Case(256 << 10, 64 << 10, 32 << 20, "READ"),
     Case(1 << 20, 64 << 10, 32 << 20, "READ"),
     Case(16 << 20, 64 << 10, 64 << 20, "READ"),
     Case(128 << 20, 64 << 10, 128 << 20, "READ"),
@@ -241,9 +242,7 @@ def failures(network: Rails, folder: Path, size: int) -> None:
 def compare_throughput(
     folder: Path, rounds: int, chosen: list[str], largest: int, libraries: dict[str, dict[str, str]]
 ) -> None:
-    print(
-        "| rails | hosts | op | a transfer | block | library | GB/s | of UCX | processor time, of UCX |"
-    )
+    print("| rails | hosts | op | a transfer | block | library | GB/s | of UCX | processor time, of UCX |")
     print("|---|---|---|---|---|---|---|---|---|")
     for rate in chosen:
         for hosts in (2, 3):

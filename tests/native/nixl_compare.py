@@ -1,23 +1,24 @@
 """NIXL over R2CCL and over its own UCX backend, in the same namespaces: throughput, and what a failure costs.
 
     R2CCL_NIXL_PYTHON=VENV/bin/python python tests/native/nixl_compare.py throughput [--rounds 7] [--rails free]
+        [--also R2CC_TRANSFER_SPIN_US=1000] [--also NIXL_PLUGIN_DIR=FOLDER]
     R2CCL_NIXL_PYTHON=VENV/bin/python python tests/native/nixl_compare.py failures [--mib 128] [--hosts 3]
 
 Two and three hosts of two rails each; transfers are of blocks (a KV cache's are so), each byte compared with what was
-sent. The backends take turns, so a ratio is one of neighbours; its interval is Student's of 95 %. Needs the right to
-make namespaces, and a Python that has nixl-cu12.
+sent. The backends take turns, so a ratio is one of neighbours; its interval is Student's of 95 %. `--also` compares
+R2CCL with other variables, or another build of its plugin, in the same run. Needs the right to make namespaces, and a
+Python that has nixl-cu12.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -127,14 +128,19 @@ class Case:
 
 
 CASES = (
-    Case(64 << 10, 64 << 10, 8 << 20),
+    Case(4 << 10, 4 << 10, 2 << 20),
+    Case(64 << 10, 64 << 10, 16 << 20),
+    Case(256 << 10, 64 << 10, 32 << 20),
     Case(1 << 20, 64 << 10, 32 << 20),
     Case(8 << 20, 4 << 10, 32 << 20),
     Case(16 << 20, 64 << 10, 64 << 20),
     Case(64 << 20, 16 << 10, 64 << 20),
     Case(128 << 20, 64 << 10, 128 << 20),
     Case(128 << 20, 4 << 20, 128 << 20),
-    Case(64 << 10, 64 << 10, 8 << 20, "READ"),
+    Case(4 << 10, 4 << 10, 2 << 20, "READ"),
+    Case(64 << 10, 64 << 10, 16 << 20, "READ"),
+    Case(256 << 10, 64 << 10, 32 << 20, "READ"),
+    Case(1 << 20, 64 << 10, 32 << 20, "READ"),
     Case(16 << 20, 64 << 10, 64 << 20, "READ"),
     Case(128 << 20, 64 << 10, 128 << 20, "READ"),
     Case(16 << 20, 64 << 10, 64 << 20, hosts=3),
@@ -177,13 +183,19 @@ def sample(group: list[Agent], case: Case, turn: int) -> Sample:
     return Sample(moved / max(end["seconds"] for end in ended), (after - before) / moved)
 
 
-def throughput(network: Rails, folder: Path, case: Case, rounds: int) -> dict[str, list[Sample]]:
-    """Of each backend a sample a round; who begins alternates."""
-    found: dict[str, list[Sample]] = {"R2CCL": [], "UCX": []}
-    size = case.total
-    with agents(network, folder, "R2CCL", size) as ours, agents(network, folder, "UCX", size) as theirs:
-        groups = {"R2CCL": ours, "UCX": theirs}
-        for group in groups.values():
+def throughput(
+    network: Rails, folder: Path, case: Case, rounds: int, libraries: dict[str, dict[str, str]]
+) -> dict[str, list[Sample]]:
+    """Of each library a sample a round; who begins alternates."""
+    found: dict[str, list[Sample]] = {name: [] for name in libraries}
+    with ExitStack() as stack:
+        groups = {}
+        for number, (name, variables) in enumerate(libraries.items()):
+            place = folder / str(number)
+            place.mkdir(exist_ok=True)
+            backend = name.split()[0]
+            group = stack.enter_context(agents(network, place, backend, case.total, **variables))
+            groups[name] = group
             if error := introduce(group):
                 raise RuntimeError(f"{case.name()}: {error}")
         for turn in range(rounds + 1):
@@ -227,21 +239,38 @@ def failures(network: Rails, folder: Path, size: int) -> None:
         print(row.line(healthy), flush=True)
 
 
-def compare_throughput(folder: Path, rounds: int, chosen: list[str], largest: int) -> None:
-    print("| rails | hosts | op | a transfer | block | R2CCL GB/s | UCX GB/s | speed | processor time a byte |")
+def compare_throughput(
+    folder: Path, rounds: int, chosen: list[str], largest: int, libraries: dict[str, dict[str, str]]
+) -> None:
+    print("| rails | hosts | op | a transfer | block | library | GB/s | of UCX | processor time, of UCX |")
     print("|---|---|---|---|---|---|---|---|---|")
-    for name in chosen:
+    for rate in chosen:
         for hosts in (2, 3):
             with rails(hosts, 2, _SHAPED) as network:
-                if name == "free":
+                if rate == "free":
                     unshape(network)
                 for case in (case for case in CASES if case.hosts == hosts and case.each <= largest):
-                    found = throughput(network, folder, case, rounds)
-                    speeds = [[one.gigabytes_s for one in found[backend]] for backend in ("R2CCL", "UCX")]
-                    costs = [[one.cpu_s_per_gigabyte for one in found[backend]] for backend in ("R2CCL", "UCX")]
-                    cells = [f"{statistics.median(v):.3f} ({min(v):.3f}-{max(v):.3f})" for v in speeds]
-                    print(f"| {name} | {case.name()} | {cells[0]} | {cells[1]} | {ratio(*speeds)} | {ratio(*costs)} |")
-                    sys.stdout.flush()
+                    found = throughput(network, folder, case, rounds, libraries)
+                    for name, samples in found.items():
+                        print(f"| {rate} | {case.name()} | {name} | {cells(samples, found['UCX'])} |", flush=True)
+
+
+def cells(ours: list[Sample], theirs: list[Sample]) -> str:
+    """A library's columns."""
+    speeds = [one.gigabytes_s for one in ours]
+    own = f"{statistics.median(speeds):.3f} ({min(speeds):.3f}-{max(speeds):.3f})"
+    if ours is theirs:
+        return f"{own} | 1 | 1"
+    speed = ratio(speeds, [one.gigabytes_s for one in theirs])
+    return f"{own} | {speed} | {ratio([o.cpu_s_per_gigabyte for o in ours], [o.cpu_s_per_gigabyte for o in theirs])}"
+
+
+def variables(text: str) -> dict[str, str]:
+    """NAME=VALUE[,NAME=VALUE...]"""
+    found = dict(one.split("=", 1) for one in text.split(",") if "=" in one)
+    if not found or len(found) != text.count(",") + 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not NAME=VALUE[,NAME=VALUE...]")
+    return found
 
 
 def compare_failures(folder: Path, size: int, hosts: int) -> None:
@@ -255,6 +284,9 @@ def main() -> None:
     parser.add_argument("what", choices=("throughput", "failures"))
     parser.add_argument("--rounds", type=int, default=7, help="of throughput, after one that is not counted")
     parser.add_argument("--rails", choices=("1gbit", "free"), help="of throughput; default: both")
+    parser.add_argument(
+        "--also", type=variables, action="append", default=[], metavar="NAME=VALUE,...", help="of throughput"
+    )
     parser.add_argument("--hosts", type=int, choices=(2, 3), default=2, help="of failures; two of three write at once")
     parser.add_argument("--mib", type=int, default=128, help="a transfer of failures, the largest of throughput (128)")
     options = parser.parse_args()
@@ -265,7 +297,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         if options.what == "throughput":
             chosen = [options.rails] if options.rails else [_SHAPED, "free"]
-            compare_throughput(Path(folder), options.rounds, chosen, options.mib << 20)
+            more = {f"R2CCL {','.join(f'{k}={v}' for k, v in also.items())}": also for also in options.also}
+            libraries = {"R2CCL": {}, **more, "UCX": {}}
+            compare_throughput(Path(folder), options.rounds, chosen, options.mib << 20, libraries)
         else:
             compare_failures(Path(folder), options.mib << 20, options.hosts)
 

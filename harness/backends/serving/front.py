@@ -366,6 +366,7 @@ class Front:
             request.turn += request.state != "computed" or policy == "reroute"
         for left in reversed(range(_TRIES)):
             print(f"serving: {why}; {policy}", file=sys.stderr, flush=True)
+            self.seat.events.emit("interrupted", message=why)  # each attempt is a sign of life
             try:
                 self._recover(policy)
                 break

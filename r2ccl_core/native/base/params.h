@@ -23,7 +23,7 @@ namespace r2ccl {
   X(window_bytes, "R2CC_WINDOW_BYTES", 4194304, 65536, 1073741824, "most unacknowledged bytes on one NIC")             \
   X(eager_bytes, "R2CC_EAGER_BYTES", 1048576, 0, 16777216,                                                             \
     "messages up to this size do not wait for a posted receive (eager sends): eight of the largest, or more "          \
-    "smaller ones; above R2CC_CHUNK_BYTES only on a fast NIC, see R2CC_FAST_MBIT_S")                                   \
+    "smaller ones; above R2CC_CHUNK_BYTES only on a fast NIC, see R2CC_FAST_MBIT_S, or of a transfer that writes")     \
   X(eager_messages, "R2CC_EAGER_MESSAGES", 64, 0, 4096, "most eager messages ahead of the posted receives")            \
   X(buffered_bytes, "R2CC_BUFFERED_BYTES", 16384, 0, 1048576,                                                          \
     "eager messages up to this size are copied, so that their sends are done at once")                                 \
@@ -32,8 +32,8 @@ namespace r2ccl {
     "KiB, or 256 KiB for transfers and with fewer than eight processors, where programs that poll keep I/O "           \
     "threads waiting")                                                                                                 \
   X(transfer_spin_us, "R2CC_TRANSFER_SPIN_US", 0, 0, 1000000,                                                          \
-    "how long the I/O thread of a peer that asks for one small transfer after another looks for the next before it "   \
-    "sleeps; 0: 200, or 1 with fewer than four processors, where it would take the program's")                         \
+    "how long the I/O threads at both ends of transfers that follow each other as closely look for the next before "   \
+    "they sleep; 0: 200, or 1 with fewer than four processors, where they would take the program's")                   \
   X(stall_ms, "R2CC_FAILOVER_TIMEOUT_MS", 0, 0, 600000,                                                                \
     "silence after which a NIC with data in flight is given up; 0 adapts to the round trip (mode 0: 2 s or more)")     \
   X(stall_min_ms, "R2CC_STALL_MIN_MS", 80, 5, 600000, "lower limit of the adaptive stall timer")                       \

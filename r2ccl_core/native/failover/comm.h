@@ -338,7 +338,8 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
     bool watched = false;  // see RecvComm::Irecv
     bool marked = false;   // see SendComm::Isend, as for the tag
     uint32_t tag = 0;
-    NicShares shares = nullptr;  // see SendComm::Isend
+    NicShares shares = nullptr;  // see SendComm::Isend, as for what follows
+    bool announced = false;
   };
   // Takes an order of the user and gives it a request. Does not need mutex_.
   Status Submit(Order order, Request** request);

@@ -169,15 +169,16 @@ void SendComm::OnNotConnected(int index, const std::string& reason, bool refused
   Comm::OnNotConnected(index, reason, refused);
 }
 
-Status SendComm::Isend(const void* data, uint64_t size, Request** request, bool marked, uint32_t tag,
-                       NicShares shares) {
+Status SendComm::Isend(const void* data, uint64_t size, Request** request, bool marked, uint32_t tag, NicShares shares,
+                       bool announced) {
   uint64_t before = pending_bytes_.fetch_add(size, std::memory_order_relaxed);
   auto most = static_cast<uint64_t>(environment_->params.inline_bytes);
   bool inlined = inline_.load(std::memory_order_relaxed);
   inline_.store(before + size <= (inlined ? most : most / 4), std::memory_order_relaxed);
   auto* bytes = static_cast<char*>(const_cast<void*>(data));  // Take only reads it
-  Status status =
-      Submit({.data = bytes, .size = size, .marked = marked, .tag = tag, .shares = std::move(shares)}, request);
+  Order order = {.data = bytes, .size = size, .marked = marked, .tag = tag, .shares = std::move(shares)};
+  order.announced = announced;
+  Status status = Submit(std::move(order), request);
   if (!status.ok()) pending_bytes_ -= size;
   return status;
 }
@@ -200,7 +201,7 @@ void SendComm::Take(const Order& order) {
   auto chunks = static_cast<uint32_t>(order.size <= chunk ? 1 : (order.size + chunk - 1) / chunk);
   order.request->size = order.size;
   messages_.push_back({next_message_++, order.data, order.size, chunk, chunks, 0, order.request, order.marked,
-                       order.tag, nullptr, order.shares});
+                       order.tag, nullptr, order.shares, order.announced});
 }
 
 // The program need not ask about sends that are done at once: what the peer says of them is read in passing.
@@ -269,12 +270,12 @@ void SendComm::AskForReceive(uint64_t number) {
   if (path != nullptr && Ping(*path, Now())) asked_until_ = number + 1;
 }
 
-// Whether it may go before its receive is posted, with some before it: where its home is a fast NIC, or in one piece.
-// On slow NICs the time until the receive is posted is short beside the message's own, and rings that run ahead of each
-// other only drift apart.
+// Whether it may go before its receive is posted, with some before it: where its home is a fast NIC, in one piece, or
+// announced. On slow NICs the time until the receive is posted is short beside the message's own, and rings that run
+// ahead of each other only drift apart.
 bool SendComm::GoesEarly(const Message& message) const {
   bool large = message.size > static_cast<uint64_t>(environment_->params.chunk_bytes);
-  return message.size <= early_.bytes && (!large || home_is_fast());
+  return message.size <= early_.bytes && (!large || message.announced || home_is_fast());
 }
 
 // And with many before it.

@@ -45,9 +45,10 @@ class SendComm final : public Comm {
 
   // Sends `size` bytes at `data`, which stay untouched until Test reports completion. The receiving end tells of the
   // first message that is `marked`, and its Test of every one's `tag`, at most kMostTag. `shares`: how a planned
-  // schedule divides the connection over the NICs; nullptr: the NICs' loads decide.
+  // schedule divides the connection over the NICs; nullptr: the NICs' loads decide. `announced`: the peer knows of it
+  // and posts its receive about when it comes, so a large one need not wait for that.
   Status Isend(const void* data, uint64_t size, Request** request, bool marked = false, uint32_t tag = 0,
-               NicShares shares = nullptr);
+               NicShares shares = nullptr, bool announced = false);
 
   // Whether the home NIC has lately drained what makes a fast one (R2CC_FAST_MBIT_S).
   bool home_is_fast() const {
@@ -88,6 +89,7 @@ class SendComm final : public Comm {
     uint32_t tag;
     std::unique_ptr<char[]> copy;
     NicShares shares = nullptr;
+    bool announced = false;
   };
   // The sending state of paths_[i].
   struct Outgoing {

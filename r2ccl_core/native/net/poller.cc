@@ -176,25 +176,29 @@ void Poller::Run() {
   constexpr int kBatch = 64;
   epoll_event events[kBatch];
   next_tick_ns_ = NowNs() + kTickMs * kMillisecond;
-  int64_t awake_until_ns = 0;
   while (!stopping_.load()) {
     int64_t now_ns = NowNs();
-    int64_t wait_ns = now_ns < awake_until_ns ? 0 : next_tick_ns_ - now_ns;
+    int64_t wait_ns = now_ns < awake_until_ns_ ? 0 : next_tick_ns_ - now_ns;
     int wait_ms = wait_ns <= 0 ? 0 : static_cast<int>((wait_ns + kMillisecond - 1) / kMillisecond);
     int count = epoll_wait(epoll_.get(), events, kBatch, wait_ms);
     for (int i = 0; i < count; ++i) {
       WhatLeaves([&] { Dispatch(events[i].data.u64, events[i].events); });
+      TakeTurn();
     }
     if (NowNs() >= next_tick_ns_) {
       next_tick_ns_ = NowNs() + kTickMs * kMillisecond;
       WhatLeaves(on_tick_);
       next_tick_ns_ = std::max(next_tick_ns_, NowNs() + kMillisecond);
     }
-    if (!on_turn_) continue;
-    int64_t awake_ns = 0;
-    WhatLeaves([&] { awake_ns = on_turn_(); });
-    if (awake_ns > 0) awake_until_ns = NowNs() + awake_ns;
+    TakeTurn();
   }
+}
+
+void Poller::TakeTurn() {
+  if (!on_turn_) return;
+  int64_t awake_ns = 0;
+  WhatLeaves([&] { awake_ns = on_turn_(); });
+  if (awake_ns > 0) awake_until_ns_ = NowNs() + awake_ns;
 }
 
 }  // namespace r2ccl

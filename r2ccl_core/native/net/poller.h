@@ -51,8 +51,8 @@ class Poller final : public EventLoop {
   Poller() = default;
   ~Poller() override { Stop(); }
 
-  // `on_tick` runs on the poller's thread about every kTickMs; `on_turn`, if there is one, after everything else that
-  // was to be done, before the thread sleeps. For as many ns as that returns it does not sleep, but looks again.
+  // `on_tick` runs on the poller's thread about every kTickMs; `on_turn`, if there is one, after each event and before
+  // the thread sleeps. For as many ns as that returns it does not sleep, but looks again.
   Status Start(std::function<void()> on_tick, std::function<int64_t()> on_turn = nullptr);
   // Joins the thread. No callback runs afterwards. Idempotent; REQUIRES: not called by the poller's thread.
   void Stop();
@@ -85,13 +85,15 @@ class Poller final : public EventLoop {
   bool Find(uint64_t id, Registration* found);
   void NoteUnwatched(uint64_t id) REQUIRES(mutex_);
   void RunKicks();
+  void TakeTurn();
 
   Fd epoll_;
   Fd wake_;
   std::thread thread_;
   std::function<void()> on_tick_;
   std::function<int64_t()> on_turn_;
-  int64_t next_tick_ns_ = 0;  // of the poller's thread alone
+  int64_t next_tick_ns_ = 0;    // of the poller's thread alone, as what follows
+  int64_t awake_until_ns_ = 0;  // until then it looks instead of sleeping
   std::atomic<bool> stopping_{false};
   Mutex mutex_;  // leaf lock: guards what follows
   std::unordered_map<uint64_t, Registration> registrations_ GUARDED_BY(mutex_);

@@ -288,13 +288,13 @@ class Sender {
 
   NicState& nic_state(int nic) { return net_->environment().nic_states[static_cast<size_t>(nic)]; }
 
-  void Send(uint64_t size) {
+  void Send(uint64_t size, bool announced = false) {
     uint64_t number = buffers_.size();
     buffers_.emplace_back(std::max<uint64_t>(size, 1));
     for (uint64_t at = 0; at < size; ++at) buffers_.back()[at] = RightByte(number, at);
     receiver_.Expect(size);
     Request* request = nullptr;
-    EXPECT_TRUE(comm_->Isend(buffers_.back().data(), size, &request).ok());
+    EXPECT_TRUE(comm_->Isend(buffers_.back().data(), size, &request, false, 0, nullptr, announced).ok());
     requests_.push_back(request);
   }
 
@@ -448,6 +448,28 @@ TEST(Sender, PiecesAreLargerOnFastNics) {
       return sender.Test().empty() && sender.AllDone();
     })) << receiver.broken();
     EXPECT_EQ(receiver.largest_chunk(), fast ? Params().window_bytes / 8 : kPieceBytes);
+  }
+}
+
+// On NICs that are not fast, a message of several pieces waits for its receive unless the peer knows that it comes.
+TEST(Sender, WhatIsAnnouncedDoesNotWaitForItsReceive) {
+  for (bool announced : {false, true}) {
+    HandmadeReceiver receiver(1, {1 << 20, 64, false});
+    Params params = SmallPieces();
+    params.fast_mbit_s = Params().fast_mbit_s;
+    Sender sender(receiver, params);
+    sender.Send(1);
+    sender.Send(16 * kPieceBytes, announced);
+    auto read = [&] {
+      receiver.Accept();
+      receiver.Read(SIZE_MAX);
+      receiver.Acknowledge();
+      return sender.Test().empty() && receiver.HasAll();
+    };
+    EXPECT_TRUE(Until([&] { return read() || receiver.Told(0); }));
+    EXPECT_EQ(Until(read, announced ? 120 : 0.1), announced);
+    receiver.PostAll();
+    EXPECT_TRUE(Until([&] { return read() && sender.AllDone(); })) << receiver.broken();
   }
 }
 

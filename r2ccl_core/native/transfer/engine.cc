@@ -344,6 +344,7 @@ Status Engine::Begin(const EngineId& id, Direction direction, const std::vector<
   if (!status.ok()) return status;
   auto made = std::make_shared<Transfer>();
   made->peer_ = peer;
+  NoteBegin();
   peer->Begin(made, direction, std::move(kept), notification);
   PumpNow(*peer);
   *transfer = std::move(made);
@@ -419,8 +420,8 @@ void Engine::Run() {
 
 // On the thread of a NIC that may have brought something. Who has the lock may have looked before that came.
 //
-// A peer that asks for one small transfer after another waits less for a thread that looks than for one that has to be
-// woken, and need not wake it. One that asks now and then wakes it.
+// Where one small transfer follows another, either end waits less for a thread that looks than for one that has to be
+// woken, and who sends need not wake it. One that comes now and then wakes it.
 int64_t Engine::OnTurn() {
   if (!started_.load() || outer_->environment().notifier->Count() == looked_.load()) return 0;
   if (has_own_turn_.load()) {
@@ -434,10 +435,14 @@ int64_t Engine::OnTurn() {
   }
   MutexLock lock(mutex_, std::adopt_lock);
   if (closed_) return 0;
-  if (!PumpAll()) return 0;
+  return PumpAll() && in_a_row_ ? SpinNs() : 0;
+}
+
+int64_t Engine::SpinNs() const { return outer_->environment().params.transfer_spin_us * 1000; }
+
+void Engine::NoteBegin() {
   int64_t now_ns = NowNs();
-  int64_t spin_ns = outer_->environment().params.transfer_spin_us * 1000;
-  return now_ns - std::exchange(asked_ns_, now_ns) < spin_ns ? spin_ns : 0;
+  in_a_row_ = now_ns - std::exchange(begun_ns_, now_ns) < SpinNs();
 }
 
 void Engine::LookAtGuests() {
@@ -467,14 +472,16 @@ bool Engine::PumpAll() {
   }
   bool moved = false;
   bool has_more = false;
-  bool asked = false;
+  bool quick = false;
   uint64_t pieces = 0;
   for (auto entry = peers_.begin(); entry != peers_.end();) {
     Peer& peer = *entry->second;
     moved |= PumpSafely(peer, false);
     has_more |= peer.has_more();
     pieces += peer.pieces();
-    asked |= peer.WasAsked();
+    bool asked = peer.WasAsked();
+    if (asked) NoteBegin();
+    quick |= peer.HasServed() || asked;
     bool over = !peer.failure().ok();
     if (over) peer.Forget();
     // Nobody here can ask for the end of one that only its own greeting has made.
@@ -483,7 +490,7 @@ bool Engine::PumpAll() {
   has_own_turn_.store(pieces > kFewPieces || peers_.size() > kFewPeers);
   if (moved) news_.Notify();
   if (has_more) alarm_.Notify();
-  return asked && pieces == 0;
+  return quick && !has_own_turn_.load();
 }
 
 }  // namespace r2ccl::transfer

@@ -85,8 +85,10 @@ class Engine {
   uint64_t Drain(double drain_s);
   void Run();
   int64_t OnTurn();
-  // Whether a peer has asked for something, and nothing is under way but what fits into messages.
+  // Whether a transfer has begun or ended, and little is under way.
   bool PumpAll() REQUIRES(mutex_);
+  void NoteBegin() REQUIRES(mutex_);
+  int64_t SpinNs() const;
   void PumpNow(Peer& peer, bool reads = false) REQUIRES(mutex_);
   bool PumpSafely(Peer& peer, bool reads) REQUIRES(mutex_);
   void LookAtGuests() REQUIRES(mutex_);
@@ -113,8 +115,9 @@ class Engine {
   Shared shared_;  // the address without the mutex
   std::map<EngineId, std::shared_ptr<Peer>> peers_ GUARDED_BY(mutex_);
   std::deque<Guest> guests_ GUARDED_BY(mutex_);
-  int64_t asked_ns_ GUARDED_BY(mutex_) = 0;  // when a peer last asked for a small transfer
-  bool closing_ GUARDED_BY(mutex_) = false;  // nothing new is started
+  int64_t begun_ns_ GUARDED_BY(mutex_) = 0;   // when a transfer was last begun, here or by a peer
+  bool in_a_row_ GUARDED_BY(mutex_) = false;  // it followed the one before within R2CC_TRANSFER_SPIN_US
+  bool closing_ GUARDED_BY(mutex_) = false;   // nothing new is started
   bool closed_ GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

@@ -445,7 +445,10 @@ bool Peer::SendBurst(Job& job) {
     if (!loss().ok()) return true;
     size_t to = next_out_++ % out_pieces_.size();
     Request* request = nullptr;
-    Status status = senders_[to + 1]->Isend(part.region->data + part.offset, part.bytes, &request);
+    // The peer takes a write's announcement while its bytes are on their way. Who reads may be asleep.
+    bool early = job.transfer != nullptr;
+    Status status =
+        senders_[to + 1]->Isend(part.region->data + part.offset, part.bytes, &request, false, 0, nullptr, early);
     if (!status.ok()) {
       Lose(status);
       return true;
@@ -523,10 +526,8 @@ Status Peer::Take(const Message& message) {
     case Kind::kHello:
       return Wrong("greeted twice");
     case Kind::kWrite:
-      asked_ = true;
       return TakeWrite(message);
     case Kind::kRead:
-      asked_ = true;
       return TakeRead(message);
     case Kind::kReply:
       return TakeReply(message);
@@ -572,6 +573,7 @@ std::shared_ptr<Peer::Inbound> Peer::FindInbound(uint64_t operation) {
   auto known = inbound_.find(operation);
   if (known != inbound_.end()) return known->second;
   if (inbound_.size() + reads_.size() >= kOperations) return nullptr;
+  asked_ = true;
   auto inbound = std::make_shared<Inbound>();
   inbound->operation = operation;
   inbound_[operation] = inbound;
@@ -591,6 +593,7 @@ Status Peer::TakeRead(const Message& message) {
   std::shared_ptr<Job> job = known == reads_.end() ? nullptr : known->second;
   if (job == nullptr) {
     if (inbound_.size() + reads_.size() >= kOperations) return Wrong("began too many operations at a time");
+    asked_ = true;
     job = std::make_shared<Job>();
     job->operation = message.operation;
     reads_[message.operation] = job;
@@ -714,6 +717,7 @@ void Peer::FinishInbound(Inbound& inbound) {
     Deliver(std::move(inbound.notification));
   }
   SayDone(inbound.operation, true, inbound.outcome, inbound.why);
+  served_ = true;
   inbound_.erase(inbound.operation);
 }
 
@@ -748,6 +752,7 @@ void Peer::FinishTransfer(const std::shared_ptr<Transfer>& transfer) {
 }
 
 void Peer::EndTransfer(Transfer& transfer, Transfer::State state, Status status) {
+  served_ = true;
   transfer.status_ = std::move(status);
   transfer.state_.store(state, std::memory_order_release);
 }

@@ -93,8 +93,10 @@ class Peer {
   bool Pump(bool reads);
   // Whether the last Pump left something, for other peers' sake.
   bool has_more() const { return has_more_; }
-  // Whether the peer has written or read since this was last asked.
+  // Whether the peer has begun a write or a read since this was last asked.
   bool WasAsked() { return std::exchange(asked_, false); }
+  // Whether a transfer of either end has ended here since this was last asked.
+  bool HasServed() { return std::exchange(served_, false); }
   // Pieces that are under way.
   uint64_t pieces() const { return out_count_ + in_count_; }
   // Ends every transfer with `status`, and touches no memory afterwards.
@@ -214,6 +216,7 @@ class Peer {
   bool has_more_ = false;
   bool met_ = false;     // both directions were there
   bool asked_ = false;   // see WasAsked
+  bool served_ = false;  // see HasServed
   bool heard_ = false;   // a message was taken since the peer's transport was told of the last
   size_t next_out_ = 0;  // data connection of the next piece
   size_t next_in_ = 0;

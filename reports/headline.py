@@ -47,6 +47,8 @@ class Line:
     """Trials that are not inconclusive."""
     disturbed: int
     """Trials whose time lost is not known, because something else slowed their healthy iterations."""
+    disturbed_slowdown: int
+    """Those of them whose T/T0 is not known either."""
     stopped: int
     """Trials that ended with an error."""
     checked: int
@@ -71,8 +73,9 @@ class Line:
 
     def unknown(self, metric: Metric) -> int:
         """The trials whose value of `metric` is not known, because something else slowed their healthy iterations."""
-        went_on = self.conclusive - self.stopped
-        return min(self.disturbed, went_on - self[metric.name].n) if metric.against_healthy else 0
+        if not metric.against_healthy:
+            return 0
+        return self.disturbed_slowdown if metric.name == "slowdown" else self.disturbed
 
     @property
     def bad(self) -> bool:
@@ -132,6 +135,7 @@ def _line(part: pd.DataFrame) -> Line:
         as_expected=bool((part["expected"] & conclusive).all()),
         conclusive=int(conclusive.sum()),
         disturbed=int((part["disturbed"] != "").sum()),
+        disturbed_slowdown=int(part["disturbed_slowdown"].sum()),
         stopped=int((part["status"] == "failed").sum()),
         checked=int(part["checked"].sum()),
         model=None if pd.isna(first["model"]) else float(first["model"]),

@@ -112,6 +112,7 @@ def _about(view: View, run: LoadedRun) -> dict[str, Any]:
         "expected": trial.expected,
         "faulted": trial.fault is not None,
         "disturbed": cost.disturbed(view),
+        "disturbed_slowdown": cost.disturbed_slowdown(view),
         "comes_and_goes": view.comes_and_goes,
         "hosts": setting.hosts,
         "ranks": setting.ranks,

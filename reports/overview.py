@@ -153,7 +153,7 @@ def _all_stopped(cells: Sequence[Line]) -> bool:
 
 def _slowdown(cells: Sequence[Line]) -> Cell:
     cell = _spread(cells, "slowdown")
-    if cell.text == NOTHING and any(line.disturbed and line.comes_and_goes for line in cells):
+    if cell.text == NOTHING and any(line.disturbed_slowdown for line in cells):
         return Cell(NOT_KNOWN)
     models = dict.fromkeys(number(line.model) for line in cells if line.model is not None and line["slowdown"].n)
     return Cell(cell.text, f"model {', '.join(models)}") if models else cell
@@ -211,7 +211,7 @@ def remarks(lines: Sequence[Line]) -> list[str]:
         )
     disturbed = sum(line.disturbed for line in lines)
     if disturbed:
-        told.append(unknown_costs(disturbed, any(line.disturbed and line.comes_and_goes for line in lines)))
+        told.append(unknown_costs(disturbed, sum(line.disturbed_slowdown for line in lines)))
     if any(line["lost_ms"].n and line["lost_share"].median < -DOUBTFUL for line in lines):
         told.append(
             "Time lost below 0 means that something else slowed the iterations before the fault, and what the fault "

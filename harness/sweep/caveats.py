@@ -36,7 +36,7 @@ def cost_caveats(records: Iterable[stored.Trial]) -> Iterator[str]:
     """A line about the trials whose cost is not known, if there are any."""
     slowed = [view for view in map(View, records) if cost.disturbed(view)]
     if slowed:
-        yield cost.unknown_costs(len(slowed), any(view.comes_and_goes for view in slowed))
+        yield cost.unknown_costs(len(slowed), sum(map(cost.disturbed_slowdown, slowed)))
 
 
 def drift_caveats(records: Mapping[str, stored.Trial]) -> Iterator[str]:

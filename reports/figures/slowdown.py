@@ -46,7 +46,7 @@ def caption(frame: pd.DataFrame) -> str:
     short = [s for s in left_out if s not in stopped and s not in slowed]
     words = f" {', '.join(stopped)} stopped and {'has' if len(stopped) == 1 else 'have'} no T/T0." if stopped else ""
     words += f" {', '.join(short)} ran too few iterations before or after the fault for a T/T0." if short else ""
-    unknown = int((frame["comes_and_goes"] & (frame["disturbed"] != "")).sum())
+    unknown = int(frame["disturbed_slowdown"].sum())
     words += f" {plural(unknown, 'trial')} whose healthy iterations were disturbed: none is known." if unknown else ""
     lines, share = "", ""
     if model_lines(frame):

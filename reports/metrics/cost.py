@@ -19,15 +19,20 @@ def disturbed(view: View) -> str:
     return view.disturbed if went_on and view.trial.workload in ALIKE else ""
 
 
+def disturbed_slowdown(view: View) -> bool:
+    """Whether its T/T0 is not known for the same reason."""
+    return bool(disturbed(view)) and view.disturbed_slowdown
+
+
 def not_known(view: View) -> str:
     """The same as a statement about the trial."""
-    why, what = disturbed(view), "time lost and T/T0" if view.comes_and_goes else "time lost"
+    why, what = disturbed(view), "time lost and T/T0" if disturbed_slowdown(view) else "time lost"
     return f"{what} not known: {why}" if why else ""
 
 
-def unknown_costs(trials: int, comes_and_goes: bool) -> str:
-    """The same as a statement about so many trials; `comes_and_goes`: whether the fault of any of them does."""
-    nor = ", nor a T/T0 of means" if comes_and_goes else ""
+def unknown_costs(trials: int, slowdowns: int) -> str:
+    """The same as a statement about so many trials, of so many of which T/T0 is not known either."""
+    nor = f", nor is the T/T0 of {slowdowns}" if slowdowns else ""
     return (
         f"What {plural(trials, 'trial')} lost is not known{nor}: something else slowed the iterations before the "
         "fault, with which it is compared. Their other numbers count. Repeat them on a quieter machine, or with more "

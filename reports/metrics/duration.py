@@ -14,7 +14,7 @@ def _of(phase: Phase) -> Callable[[View], float | None]:
 
 def _slowdown(view: View) -> float | None:
     healthy = view.healthy_ns
-    if view.comes_and_goes and view.disturbed:
+    if view.disturbed_slowdown:
         return None
     return view.usual_ns("after") / healthy if healthy > 0 else None
 

@@ -172,10 +172,22 @@ class View:
         if error > MOST_ERROR:
             return "the iterations before the fault differ too much among themselves"
         faster = 1 - stats.mean(i.duration_ns for i in self.since) / self.healthy_mean_ns
-        alike = self.trial.workload == "collective" and self.trial.simulated is None and self.rest.switch is None
-        if alike and faster > DOUBTFUL:
+        if self._gains_nothing and faster > DOUBTFUL:
             return "the iterations before the fault were slower than those with it"
         return ""
+
+    @cached_property
+    def _gains_nothing(self) -> bool:
+        """Whether a fault cannot make the iterations faster: as many bytes are to be moved, by the same schedule."""
+        return self.trial.workload == "collective" and self.trial.simulated is None and self.rest.switch is None
+
+    @cached_property
+    def disturbed_slowdown(self) -> bool:
+        """Whether T/T0 is not known either. Medians bear a few slow iterations, unless they say that a fault makes a
+        collective faster."""
+        if not self.disturbed or self.comes_and_goes:
+            return bool(self.disturbed)
+        return self._gains_nothing and self.usual_ns("after") < (1 - DOUBTFUL) * self.healthy_ns
 
     @cached_property
     def healthy_mean_ns(self) -> float:

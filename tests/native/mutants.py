@@ -97,14 +97,14 @@ MUTANTS = [
     Mutant(
         "both_copies_are_forgotten",
         "a chunk that went over two paths is not sent again when both are lost",
-        "failover/send_comm.cc",
+        "failover/send_comm_late.cc",
         "  return left == 0 && !acknowledged;\n",
         "  return left < 0 && !acknowledged;\n",
     ),
     Mutant(
         "frame_is_not_kept",
         "a frame that is being written goes on reading a buffer whose send is done",
-        "failover/send_comm.cc",
+        "failover/send_comm_late.cc",
         "if (outgoing(path).in_flight.back().copies == chunk.copies) path.stream->KeepBody();",
         "(void)path;",
     ),

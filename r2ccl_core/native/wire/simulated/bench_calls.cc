@@ -18,6 +18,9 @@ constexpr int64_t kSickForNs = 1000 * kMillisecond;
 constexpr int64_t kSickBeforeNs = 400 * kMillisecond;
 constexpr int64_t kReturnNs = 300 * kMillisecond;
 constexpr int64_t kWellForNs = 800 * kMillisecond;
+constexpr int64_t kSlowBeginsNs = 1000 * kMillisecond;
+constexpr int64_t kSlowForNs = 6000 * kMillisecond;
+constexpr double kBytesOfCall = 1 << 20;
 
 // Without the state of a standard engine, which would be seeded for three numbers.
 uint64_t Mixed(uint64_t seed, uint64_t which) {
@@ -55,15 +58,19 @@ TroubleEvent OfANic(const NamedTrouble& trouble, uint64_t seed, const Scenario& 
 double TookMs(const CallRecord& call) { return static_cast<double>(call.ended_ns - call.began_ns) / kMillisecond; }
 
 // Calls per second in that time.
-double CallsBetween(const Scenario& scenario, int64_t begin_ns, int64_t end_ns, std::string* wrong) {
-  Outcome outcome = WatchScenario(scenario, end_ns, 1, end_ns + kMillisecond * 2000);
-  if (!outcome.wrong.empty()) *wrong = outcome.wrong;
+double CallsIn(const Outcome& outcome, int64_t begin_ns, int64_t end_ns) {
   double calls = 0;
   for (const CallRecord& call : outcome.calls) {
     int64_t inside_ns = std::min(end_ns, call.ended_ns) - std::max(begin_ns, call.began_ns);
     calls += std::max(0.0, static_cast<double>(inside_ns)) / static_cast<double>(call.ended_ns - call.began_ns);
   }
   return calls / static_cast<double>(end_ns - begin_ns) * 1e9;
+}
+
+double CallsBetween(const Scenario& scenario, int64_t begin_ns, int64_t end_ns, std::string* wrong) {
+  Outcome outcome = WatchScenario(scenario, end_ns, 1, end_ns + kMillisecond * 2000);
+  if (!outcome.wrong.empty()) *wrong = outcome.wrong;
+  return CallsIn(outcome, begin_ns, end_ns);
 }
 
 }  // namespace
@@ -155,5 +162,22 @@ double CallsAfterRepair(const NamedTrouble& sickness, uint64_t seed, std::string
   int64_t begin_ns = trouble.at_ns + kSickBeforeNs + kReturnNs;
   return CallsBetween(scenario, begin_ns, begin_ns + kWellForNs, wrong);
 }
+
+SlowShare ShareOfSlow(int mbit, uint64_t seed, std::string* wrong) {
+  constexpr int kHosts = 3;
+  constexpr int kRails = 3;
+  constexpr double kPayload = 1448.0 / (1448 + 64);
+  Scenario scenario = Ring(seed, kHosts, kRails, mbit / 8e3);
+  scenario.segment_bytes = 1448;
+  scenario.bucket_bytes = seed % 2 == 0 ? 128 * 1024 : 0;
+  int64_t end_ns = kSlowBeginsNs + kSlowForNs;
+  Outcome outcome = WatchScenario(scenario, end_ns, 1, end_ns + kMillisecond * 2000);
+  if (!outcome.wrong.empty()) *wrong = outcome.wrong;
+  double carried = kBytesOfCall * 2 * (kHosts - 1) / kHosts;
+  double most = mbit * 1e6 / 8 * kPayload * kRails / carried;
+  return {CallsIn(outcome, kSlowBeginsNs, end_ns) / most, outcome.lost_paths, outcome.replayed_chunks};
+}
+
+std::vector<int> SlowRates() { return {5, 10, 20, 40, 100}; }
 
 }  // namespace r2ccl::simulated

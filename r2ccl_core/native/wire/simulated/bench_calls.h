@@ -38,6 +38,17 @@ double CallsAfterRepair(const NamedTrouble& sickness, uint64_t seed, std::string
 // The first is none, with which the others compare.
 std::vector<NamedTrouble> Repaired();
 
+// What AllReduces over healthy slow NICs, three to a host, get of the NICs' rate, and what was taken for sick.
+struct SlowShare {
+  double share = 0;
+  uint64_t lost_paths = 0;
+  uint64_t replayed_chunks = 0;
+};
+// In even seeds the NICs have a token bucket.
+SlowShare ShareOfSlow(int mbit, uint64_t seed, std::string* wrong);
+// The rates whose shares are measured, in Mbit/s.
+std::vector<int> SlowRates();
+
 }  // namespace r2ccl::simulated
 
 #endif  // R2CCL_WIRE_SIMULATED_BENCH_CALLS_H_

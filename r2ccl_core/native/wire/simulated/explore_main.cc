@@ -13,6 +13,7 @@
 //   r2ccl-explore --failures SEEDS [--jobs N]              what failures cost the call that they hit
 //   r2ccl-explore --sick SEEDS [--jobs N]                  what sick NICs leave of what their death would leave
 //   r2ccl-explore --repaired SEEDS [--jobs N]              what their repair brings back
+//   r2ccl-explore --slow SEEDS [--jobs N]                  what healthy slow NICs carry of their rate
 //
 // A rule that was broken ends it with status 1, the seed or case, the shortest scenario that still breaks it, and the
 // command that repeats it.
@@ -58,6 +59,7 @@ struct Options {
   int failures = 0;
   int sick = 0;
   int repaired = 0;
+  int slow = 0;
   uint64_t runs = UINT64_MAX;
   uint64_t first = 1;
   unsigned jobs = std::max(1u, std::thread::hardware_concurrency());
@@ -70,7 +72,8 @@ struct Options {
 constexpr char kHelp[] =
     "usage: r2ccl-explore [--seconds S | --runs N] [--first SEED] [--jobs N] [--no-shrink] | --seed SEED | --every "
     "1|2\n"
-    "       r2ccl-explore --bench REPEATS | --failures SEEDS | --sick SEEDS | --repaired SEEDS [--jobs N]\n"
+    "       r2ccl-explore --bench REPEATS | --failures SEEDS | --sick SEEDS | --repaired SEEDS | --slow SEEDS\n"
+    "           [--jobs N]\n"
     "\n"
     "Runs the connections that ship in a simulated network that fails, seed after seed, until the time is over or a\n"
     "rule is broken.\n"
@@ -88,6 +91,7 @@ constexpr char kHelp[] =
     "  --failures N  what failures of a NIC cost the AllReduce of 1 MiB that they hit, by N seeds\n"
     "  --sick N      AllReduces of 1 MiB with a sick NIC, against those with a dead one, by N seeds\n"
     "  --repaired N  the same after its repair, against those with healthy NICs\n"
+    "  --slow N      AllReduces of 1 MiB over healthy NICs of 5 to 100 Mbit/s: their share of the rate, by N seeds\n"
     "  --version     the version, and nothing else\n"
     "\n"
     "Exit status: 0 every rule held, 1 one was broken, 2 an option is wrong.\n";
@@ -126,7 +130,7 @@ bool Parse(int argc, char** argv, Options* options) {
     }
     bool known = name == "--seconds" || name == "--runs" || name == "--first" || name == "--jobs" || name == "--seed" ||
                  name == "--every" || name == "--bench" || name == "--failures" || name == "--sick" ||
-                 name == "--repaired" || name == "--hosts" || name == "--nics";
+                 name == "--repaired" || name == "--slow" || name == "--hosts" || name == "--nics";
     if (!known) return Refused(name, "", "no such option");
     if (i + 1 == argc) return Refused(name, "", "a value is missing");
     const char* value = argv[++i];
@@ -160,6 +164,7 @@ bool Parse(int argc, char** argv, Options* options) {
       int& repeats = name == "--bench"      ? options->bench
                      : name == "--failures" ? options->failures
                      : name == "--sick"     ? options->sick
+                     : name == "--slow"     ? options->slow
                                             : options->repaired;
       repeats = static_cast<int>(number);
     }
@@ -285,6 +290,23 @@ int TellShares(int seeds, const Options& options, const std::vector<NamedTrouble
   return 0;
 }
 
+int TellSlow(const Options& options) {
+  for (int mbit : r2ccl::simulated::SlowRates()) {
+    std::atomic<uint64_t> lost{0}, twice{0};
+    auto shares = BySeed(options.slow, options.jobs, [&](uint64_t seed, std::string* wrong) {
+      auto one = r2ccl::simulated::ShareOfSlow(mbit, seed, wrong);
+      lost += one.lost_paths;
+      twice += one.replayed_chunks;
+      return one.share;
+    });
+    std::printf("%3d Mbit/s: %4.2f of the rate, at least %4.2f; %" PRIu64 " paths lost, %" PRIu64
+                " chunks sent twice\n",
+                mbit, Median(shares), *std::min_element(shares.begin(), shares.end()), lost.load(), twice.load());
+    std::fflush(stdout);
+  }
+  return 0;
+}
+
 struct Totals {
   std::mutex mutex;
   uint64_t cases = 0;
@@ -387,6 +409,7 @@ int main(int argc, char** argv) {
   using namespace r2ccl::simulated;
   if (options.sick > 0) return TellShares(options.sick, options, Sicknesses(), "dead", CallsPerSecond);
   if (options.repaired > 0) return TellShares(options.repaired, options, Repaired(), "healthy", CallsAfterRepair);
+  if (options.slow > 0) return TellSlow(options);
   if (options.one) return One(options);
   Totals totals;
   std::atomic<uint64_t> next{options.first};

@@ -151,6 +151,7 @@ class SendComm final : public Comm {
   bool SendOne(Path& path, int64_t now_ns) REQUIRES(mutex_);
   void PutOn(Path& path, Chunk chunk, int64_t now_ns) REQUIRES(mutex_);
   void TryWays(const Path& carrier, int64_t now_ns) REQUIRES(mutex_);
+  bool WantsTrial(const Path& path, int64_t now_ns) const REQUIRES(mutex_);
   bool TakeTrial(const Path& path, int64_t now_ns);
   std::deque<Chunk>* QueueFor(const Path& path) REQUIRES(mutex_);
   bool Serves(const Path& path, uint32_t queue) const REQUIRES(mutex_);

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "failover/comm.h"
+#include "failover/own_share.h"
 #include "failover/placement.h"
 #include "failover/protocol.h"
 #include "failover/split.h"
@@ -209,6 +210,7 @@ class SendComm final : public Comm {
   int idle_ticks_ GUARDED_BY(mutex_) = 0;        // since the last message
   bool ready_ GUARDED_BY(mutex_) = false;
   std::atomic<uint64_t> pending_bytes_{0};  // of sends that are not done
+  OwnShare own_share_;
   int64_t started_ns_ GUARDED_BY(mutex_) = 0;
 };
 

@@ -142,9 +142,8 @@ class RecvComm final : public Comm {
   // Copied chunks: delay for up to this many. Others: delay for a few, and only while the program polls, so that it
   // returns here.
   static constexpr uint64_t kLazyMessages = 32;
-  static constexpr uint64_t kLazyBytes = 128 * 1024;
-  static constexpr uint64_t kLazyPatient = 2;
-  static constexpr uint64_t kLazyBulk = 4;  // of a message with more chunks to come
+  static constexpr uint64_t kLazyBytes = 32 * 1024;
+  static constexpr uint64_t kLazyPatient = 4;
   static constexpr int64_t kUntoldNs = 200'000;
   bool relaxed_ GUARDED_BY(mutex_) = false;  // the last message was early
   bool asked_ GUARDED_BY(mutex_) = false;    // the sending end waits for a receive that was not announced

@@ -258,13 +258,14 @@ void RecvComm::CountLazy(const Frame& frame) {
   bool bulk = (frame.flags & kBulkFlag) != 0;
   bool patient = (frame.flags & kPatientFlag) != 0 && TellsLate() && (bulk || ExpectsMore(frame.a));
   if (copied || patient) {
-    // Many copies at once are cold when their memory is used again; those of a connection that is alone are not many.
-    bool alone = !bulk && frame.body_bytes > static_cast<uint64_t>(environment_->params.inline_bytes);
-    bool small = copied && !alone;
     lazy_bytes_ += frame.body_bytes;
-    bool told_late = !bulk && tells_late_.load(std::memory_order_relaxed);
-    uint64_t limit = small || told_late ? kLazyMessages : kLazyPatient;
-    bool some = ++lazy_chunks_ < limit && (!small || lazy_bytes_ < kLazyBytes);
+    uint64_t most_patient = tells_late_.load(std::memory_order_relaxed) ? kLazyMessages : kLazyPatient;
+    // Many copies at once are cold when their memory is used again. Those that are moved although they are not little
+    // belong to a connection that is alone, and are few.
+    bool alone = copied && !bulk && frame.body_bytes > static_cast<uint64_t>(environment_->params.inline_bytes);
+    uint64_t most = bulk ? kLazyBulk : most_patient;
+    if (copied) most = alone ? kLazyBulk : kLazyMessages;
+    bool some = ++lazy_chunks_ < most && (!copied || alone || lazy_bytes_ < kLazyBytes);
     if (some && !copied) TellSoon();
     if (some) return;
   }

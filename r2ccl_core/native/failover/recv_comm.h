@@ -143,7 +143,8 @@ class RecvComm final : public Comm {
   // returns here.
   static constexpr uint64_t kLazyMessages = 32;
   static constexpr uint64_t kLazyBytes = 32 * 1024;
-  static constexpr uint64_t kLazyPatient = 4;
+  static constexpr uint64_t kLazyPatient = 2;
+  static constexpr uint64_t kLazyBulk = 4;  // of a message with more chunks to come
   static constexpr int64_t kUntoldNs = 200'000;
   bool relaxed_ GUARDED_BY(mutex_) = false;  // the last message was early
   bool asked_ GUARDED_BY(mutex_) = false;    // the sending end waits for a receive that was not announced

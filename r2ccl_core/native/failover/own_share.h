@@ -16,11 +16,11 @@ class OwnShare {
   static constexpr uint64_t kAloneFlight = 262144;  // of all that are not acknowledged yet
 
   // Of a message of `size` bytes that follows `before` unacknowledged ones. `alone`: the program's last message went
-  // over the same connection.
+  // over the same connection. Up to `most` bytes that says little: pieces for many connections may come so by chance.
   bool Takes(uint64_t before, uint64_t size, uint64_t most, bool alone) {
     bool little = before + size <= (little_.load(std::memory_order_relaxed) ? most : most / 4);
     little_.store(little, std::memory_order_relaxed);
-    return little || (alone && size <= kAloneBytes && before + size <= kAloneFlight);
+    return little || (alone && size > most && size <= kAloneBytes && before + size <= kAloneFlight);
   }
 
  private:

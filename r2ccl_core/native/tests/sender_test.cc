@@ -426,11 +426,11 @@ TEST(OwnShare, OfOneConnectionThatIsAloneIsMore) {
   EXPECT_FALSE(share.Takes(OwnShare::kAloneFlight, 8, kLittle, true)) << "much is in flight";
 }
 
-TEST(OwnShare, WhatWasTakenAloneDoesNotCountAsLittle) {
+TEST(OwnShare, OfOneConnectionThatIsAloneLeavesSmallPiecesAsTheyWere) {
   OwnShare share;
   EXPECT_FALSE(share.Takes(16384, 8192, kLittle, false));
-  EXPECT_TRUE(share.Takes(0, 8192, kLittle, true));
-  EXPECT_FALSE(share.Takes(0, 8192, kLittle, false));
+  EXPECT_TRUE(share.Takes(0, 16384, kLittle, true));
+  EXPECT_FALSE(share.Takes(0, 8192, kLittle, true)) << "as if it were not alone";
 }
 
 // Two connections of a program that polls; each message is answered before the next.

@@ -618,8 +618,9 @@ class Campaign:
                 counted += 1
         finally:
             self.results.add("facts", **{"rounds of latency": f"{counted} of {self.args.rounds}"})
-            for ratio in latency_ratios(self.results.records, *systems):
-                self.results.add("latency_ratio", **ratio)
+            for system in systems[1:]:
+                for ratio in latency_ratios(self.results.records, systems[0], system):
+                    self.results.add("latency_ratio", **ratio)
 
     def _latency_round(self, number: int, systems: tuple[str, ...]) -> None:
         sizes = [int(size) for size in self.args.latency_bytes.split(",")]
@@ -893,7 +894,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--kinds", default="carrier loss,black hole", help="the failures that are timed")
     parser.add_argument("--patience", type=float, default=20, help="seconds that NCCL's sockets get in a failure (20)")
     parser.add_argument("--systems", default="socket,socket_tuned,plugin", help="whose sizes are measured")
-    parser.add_argument("--pair", default="socket,plugin", help="the two whose latency is compared (socket,plugin)")
+    parser.add_argument("--pair", default="socket,plugin", help="the first's latency and others' (socket,plugin)")
     parser.add_argument("--failing", default="plugin", help="the plugins whose failures are timed (plugin)")
     parser.add_argument(
         "--collectives",

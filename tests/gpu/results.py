@@ -268,22 +268,30 @@ def _latency(records: list[Record]) -> list[str]:
     ratios = [r for r in records if r["section"] == "latency_ratio"]
     if not ratios:
         return []
-    base, system = (key.removesuffix("_us") for key in ratios[0] if key.endswith("_us"))
-    head = ["collective", "bytes", f"{base} us", f"{system} us", "ratio", "least..greatest", "rounds"]
-    rows = [
-        [
-            r["collective"],
-            r["bytes"],
-            f"{r[f'{base}_us']:.1f}",
-            f"{r[f'{system}_us']:.1f}",
-            f"{r['ratio']:.3f}",
-            f"{r['least']:.3f}..{r['greatest']:.3f}",
-            r["rounds"],
+    lines = []
+    for base, system in dict.fromkeys(map(_compared, ratios)):
+        head = ["collective", "bytes", f"{base} us", f"{system} us", "ratio", "least..greatest", "rounds"]
+        rows = [
+            [
+                r["collective"],
+                r["bytes"],
+                f"{r[f'{base}_us']:.1f}",
+                f"{r[f'{system}_us']:.1f}",
+                f"{r['ratio']:.3f}",
+                f"{r['least']:.3f}..{r['greatest']:.3f}",
+                r["rounds"],
+            ]
+            for r in ratios
+            if _compared(r) == (base, system)
         ]
-        for r in ratios
-    ]
+        lines += [*_table(head, rows), ""]
     cells = [r for r in records if r["section"] == "latency" and "median_s" in r]
-    return ["## Messages, in rounds that alternate", "", *_table(head, rows), _wrong(cells), ""]
+    return ["## Messages, in rounds that alternate", "", *lines, _wrong(cells), ""]
+
+
+def _compared(ratio: Record) -> tuple[str, str]:
+    base, system = (key.removesuffix("_us") for key in ratio if key.endswith("_us"))
+    return base, system
 
 
 def _killed(records: list[Record]) -> list[str]:

@@ -28,9 +28,9 @@ namespace r2ccl {
   X(buffered_bytes, "R2CC_BUFFERED_BYTES", 16384, 0, 1048576,                                                          \
     "eager messages up to this size are copied, so that their sends are done at once")                                 \
   X(inline_bytes, "R2CC_INLINE_BYTES", 0, 0, 1073741824,                                                               \
-    "most bytes in flight that the program's own thread moves for a connection; an I/O thread moves more; 0: 12 "      \
-    "KiB, or 256 KiB for transfers and with fewer than eight processors, where programs that poll keep I/O "           \
-    "threads waiting")                                                                                                 \
+    "most bytes in flight that the program's own thread moves for a connection; an I/O thread moves more, except, "    \
+    "under NCCL, messages of up to 32 KiB of a connection that is used alone; 0: 12 KiB, or 256 KiB for transfers "    \
+    "and with fewer than eight processors, where programs that poll keep I/O threads waiting")                         \
   X(transfer_spin_us, "R2CC_TRANSFER_SPIN_US", 0, 0, 1000000,                                                          \
     "how long the I/O threads at both ends of transfers that follow each other as closely look for the next before "   \
     "they sleep; 0: 200, or 1 with fewer than four processors, where they would take the program's")                   \

@@ -53,6 +53,8 @@ struct NicHealth {
   int cut_off = 0;   // of those that are down: their connection has no path left, as if the peer had ended
 };
 
+class Comm;
+
 // What a Comm needs of its process. Outlives every Comm.
 struct Environment {
   Params params;
@@ -63,7 +65,8 @@ struct Environment {
   std::unique_ptr<NicState[]> nic_states;
   EventLog log;
   std::shared_ptr<Notifier> notifier = std::make_shared<Notifier>();
-  std::atomic<int> senders{0};  // sending ends that have sent lately
+  std::atomic<int> senders{0};                    // sending ends that have sent lately
+  std::atomic<const Comm*> last_sender{nullptr};  // the last one; it may be gone
   std::atomic<uint64_t> replayed_chunks{0};
   std::atomic<uint64_t> duplicate_chunks{0};
   std::atomic<uint64_t> corrupt_chunks{0};
@@ -82,8 +85,6 @@ struct Environment {
     nics = std::move(all);
   }
 };
-
-class Comm;
 
 constexpr uint64_t kNoMessage = UINT64_MAX;
 

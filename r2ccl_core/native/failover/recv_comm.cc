@@ -260,8 +260,12 @@ void RecvComm::CountLazy(const Frame& frame) {
   if (copied || patient) {
     lazy_bytes_ += frame.body_bytes;
     uint64_t most_patient = tells_late_.load(std::memory_order_relaxed) ? kLazyMessages : kLazyPatient;
-    uint64_t limit = copied ? kLazyMessages : (bulk ? kLazyBulk : most_patient);
-    bool some = ++lazy_chunks_ < limit && (!copied || lazy_bytes_ < kLazyBytes);
+    // Many copies at once are cold when their memory is used again. Those that are moved although they are not little
+    // belong to a connection that is alone, and are few.
+    bool alone = copied && !bulk && frame.body_bytes > static_cast<uint64_t>(environment_->params.inline_bytes);
+    uint64_t most = bulk ? kLazyBulk : most_patient;
+    if (copied) most = alone ? kLazyBulk : kLazyMessages;
+    bool some = ++lazy_chunks_ < most && (!copied || alone || lazy_bytes_ < kLazyBytes);
     if (some && !copied) TellSoon();
     if (some) return;
   }

@@ -39,8 +39,9 @@ Status SendComm::Isend(const void* data, uint64_t size, Request** request, bool 
                        bool announced) {
   uint64_t before = pending_bytes_.fetch_add(size, std::memory_order_relaxed);
   auto most = static_cast<uint64_t>(environment_->params.inline_bytes);
-  bool inlined = inline_.load(std::memory_order_relaxed);
-  inline_.store(before + size <= (inlined ? most : most / 4), std::memory_order_relaxed);
+  bool alone = environment_->last_sender.exchange(this, std::memory_order_relaxed) == this;
+  bool own = own_share_.Takes(before, size, most, alone && environment_->program_polls);
+  inline_.store(own, std::memory_order_relaxed);
   auto* bytes = static_cast<char*>(const_cast<void*>(data));  // Take only reads it
   Order order = {.data = bytes, .size = size, .marked = marked, .tag = tag, .shares = std::move(shares)};
   order.announced = announced;

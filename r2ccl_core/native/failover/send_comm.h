@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "failover/comm.h"
+#include "failover/own_share.h"
 #include "failover/placement.h"
 #include "failover/protocol.h"
 #include "failover/split.h"
@@ -153,6 +154,7 @@ class SendComm final : public Comm {
   bool SendOne(Path& path, int64_t now_ns) REQUIRES(mutex_);
   void PutOn(Path& path, Chunk chunk, int64_t now_ns) REQUIRES(mutex_);
   void TryWays(const Path& carrier, int64_t now_ns) REQUIRES(mutex_);
+  bool WantsTrial(const Path& path, int64_t now_ns) const REQUIRES(mutex_);
   bool TakeTrial(const Path& path, int64_t now_ns);
   std::deque<Chunk>* QueueFor(const Path& path) REQUIRES(mutex_);
   bool Serves(const Path& path, uint32_t queue) const REQUIRES(mutex_);
@@ -210,6 +212,7 @@ class SendComm final : public Comm {
   int idle_ticks_ GUARDED_BY(mutex_) = 0;        // since the last message
   bool ready_ GUARDED_BY(mutex_) = false;
   std::atomic<uint64_t> pending_bytes_{0};  // of sends that are not done
+  OwnShare own_share_;
   int64_t started_ns_ GUARDED_BY(mutex_) = 0;
 };
 

@@ -13,14 +13,20 @@ constexpr int64_t kTrialPauseNs = 250 * kMillisecond;
 
 // Whether a copy should go over the path now: its way's probation ends with that, or its NIC is much slower than
 // others, as far as is known.
-bool SendComm::TakeTrial(const Path& path, int64_t now_ns) {
-  if (path.way->on_probation()) {
-    return path.way->wants_trial() &&
-           path.way->With([now_ns](Probation& probation) { return probation.TakeTrial(now_ns); });
-  }
-  NicState& nic = nic_state(path);
+bool SendComm::WantsTrial(const Path& path, int64_t now_ns) const {
+  if (path.way->on_probation()) return path.way->wants_trial();
+  const NicState& nic = nic_state(path);
   double drain = nic.drain_bytes_per_ns.load(std::memory_order_relaxed);
   if (drain == 0 || drain * kMuchFaster >= BestNicRate() || nic.in_flight_bytes.load() > 0) return false;
+  return now_ns - nic.tried_ns.load() >= kTrialPauseNs;
+}
+
+// Whether this connection is the one that sends it. REQUIRES that the path wants it.
+bool SendComm::TakeTrial(const Path& path, int64_t now_ns) {
+  if (path.way->on_probation()) {
+    return path.way->With([now_ns](Probation& probation) { return probation.TakeTrial(now_ns); });
+  }
+  NicState& nic = nic_state(path);
   int64_t tried_ns = nic.tried_ns.load();
   return now_ns - tried_ns >= kTrialPauseNs && nic.tried_ns.compare_exchange_strong(tried_ns, now_ns);
 }
@@ -33,6 +39,7 @@ void SendComm::TryWays(const Path& carrier, int64_t now_ns) {
     auto& in_flight = outgoing(carrier).in_flight;
     if (in_flight.empty() || in_flight.back().copies != nullptr || in_flight.back().buffered) return;
     if (&path == &carrier || path.state != PathState::kUp || path.test.end != 0) continue;
+    if (!WantsTrial(path, now_ns)) continue;
     Progress progress;
     if (!path.stream->has_room() || path.stream->unsaid_bytes() > 0 || !path.stream->ReadProgress(&progress)) continue;
     if (!TakeTrial(path, now_ns)) continue;

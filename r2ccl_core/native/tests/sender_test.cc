@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "failover/own_share.h"
 #include "pair.h"
 
 namespace r2ccl {
@@ -70,6 +71,7 @@ class HandmadeReceiver {
   int breaks() const { return breaks_; }
   int again() const { return again_; }
   int pings() const { return pings_; }
+  int bulk() const { return bulk_; }
   size_t largest_chunk() const { return largest_chunk_; }
 
   void Expect(uint64_t size) { messages_.push_back({std::string(size, '.'), {}}); }
@@ -246,6 +248,7 @@ class HandmadeReceiver {
     }
     auto index = static_cast<size_t>(stream.path);
     ++paths_[index].chunks;
+    bulk_ += (frame.flags & kBulkFlag) != 0;
     Chunk chunk{index, stream.epoch, body.size()};
     largest_chunk_ = std::max(largest_chunk_, body.size());
     auto known = message.chunks.find(frame.c);
@@ -270,6 +273,7 @@ class HandmadeReceiver {
   int breaks_ = 0;
   int again_ = 0;
   int pings_ = 0;
+  int bulk_ = 0;  // chunks that an I/O thread moves
   size_t largest_chunk_ = 0;
   std::string broken_;
 };
@@ -399,6 +403,78 @@ TEST(Sender, AnAcknowledgementOfWhatHasNotComeIsNotFollowed) {
   bool seen = false;
   for (uint64_t seed = 1; seed < 10 && !seen; ++seed) seen = !WalkOfSender(seed, {0, 0, true}, 0.5).wrong.empty();
   EXPECT_TRUE(seen) << "the check cannot fail";
+}
+
+constexpr uint64_t kLittle = 12288;
+
+TEST(OwnShare, IsWhatIsLittle) {
+  OwnShare share;
+  EXPECT_TRUE(share.Takes(0, 8, kLittle, false));
+  EXPECT_TRUE(share.Takes(4096, 8192, kLittle, false));
+  EXPECT_FALSE(share.Takes(4096, 8193, kLittle, false));
+  EXPECT_FALSE(share.Takes(0, 8192, kLittle, false)) << "threads that are awake keep the work";
+  EXPECT_TRUE(share.Takes(0, kLittle / 4, kLittle, false)) << "until it is much less";
+  EXPECT_TRUE(share.Takes(0, 8192, kLittle, false));
+}
+
+TEST(OwnShare, OfOneConnectionThatIsAloneIsMore) {
+  OwnShare share;
+  EXPECT_TRUE(share.Takes(0, OwnShare::kAloneBytes, kLittle, true));
+  EXPECT_TRUE(share.Takes(OwnShare::kAloneFlight - OwnShare::kAloneBytes, OwnShare::kAloneBytes, kLittle, true));
+  EXPECT_FALSE(share.Takes(0, OwnShare::kAloneBytes, kLittle, false)) << "others send as well";
+  EXPECT_FALSE(share.Takes(0, OwnShare::kAloneBytes + 1, kLittle, true)) << "a large message";
+  EXPECT_FALSE(share.Takes(OwnShare::kAloneFlight, 8, kLittle, true)) << "much is in flight";
+}
+
+TEST(OwnShare, OfOneConnectionThatIsAloneLeavesSmallPiecesAsTheyWere) {
+  OwnShare share;
+  EXPECT_FALSE(share.Takes(16384, 8192, kLittle, false));
+  EXPECT_TRUE(share.Takes(0, 16384, kLittle, true));
+  EXPECT_FALSE(share.Takes(0, 8192, kLittle, true)) << "as if it were not alone";
+}
+
+// Two connections of a program that polls; each message is answered before the next.
+TEST(Sender, TheProgramsThreadMovesMoreWhereOneConnectionAloneSends) {
+  constexpr uint64_t kSize = 20000;
+  Params params = PatientParams(2);
+  params.inline_bytes = 12288;
+  params.locate_ms = 0;
+  std::shared_ptr<Net> net;
+  ASSERT_TRUE(Net::Create(params, LoopbackNics(1, kTwoPaths), &net).ok());
+  net->environment().program_polls = true;
+  HandmadeReceiver receivers[2] = {{1, {1 << 20, 64, false}}, {2, {1 << 20, 64, false}}};
+  std::shared_ptr<SendComm> comms[2];
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(net->Connect(receivers[i].handle(), &comms[i]).ok());
+  std::vector<char> data(kSize);
+  uint64_t sent[2] = {0, 0};
+  auto send = [&](int which) {  // whether an I/O thread moved it
+    HandmadeReceiver& receiver = receivers[which];
+    for (uint64_t at = 0; at < kSize; ++at) data[at] = RightByte(sent[which], at);
+    receiver.Expect(kSize);
+    ++sent[which];
+    int before = receiver.bulk();
+    Request* request = nullptr;
+    EXPECT_TRUE(comms[which]->Isend(data.data(), kSize, &request).ok());
+    bool done = false;
+    EXPECT_TRUE(Until([&] {
+      receiver.Accept();
+      receiver.PostAll();
+      receiver.Read(SIZE_MAX);
+      if (receiver.HasAll()) receiver.Acknowledge();
+      EXPECT_TRUE(comms[which]->Test(request, &done, nullptr).ok());
+      return done;
+    })) << receiver.broken();
+    return receiver.bulk() > before;
+  };
+  EXPECT_TRUE(send(0)) << "the first one";
+  EXPECT_FALSE(send(0));
+  EXPECT_FALSE(send(0));
+  EXPECT_TRUE(send(1)) << "another connection";
+  EXPECT_TRUE(send(0));
+  EXPECT_TRUE(send(1));
+  EXPECT_FALSE(send(1));
+  for (auto& comm : comms) comm->Close();
+  net->Shutdown();
 }
 
 // Whether it asked at once. Where it does not, another PING comes after a quarter of a second, for the quiet of the

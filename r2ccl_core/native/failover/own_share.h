@@ -1,0 +1,32 @@
+// OwnShare: which messages of a connection the program's own thread moves, so that no I/O thread has to be woken.
+#ifndef R2CCL_FAILOVER_OWN_SHARE_H_
+#define R2CCL_FAILOVER_OWN_SHARE_H_
+
+#include <atomic>
+#include <cstdint>
+
+namespace r2ccl {
+
+// The program's thread serves all its connections, so it moves what is little: while it writes much to one, the others
+// wait, and several I/O threads are faster. If it uses one connection at a time, as for messages between two hosts,
+// nothing else waits, and a larger message takes it less time than it takes to wake a thread at both ends.
+class OwnShare {
+ public:
+  static constexpr uint64_t kAloneBytes = 32768;    // of a message
+  static constexpr uint64_t kAloneFlight = 262144;  // of all that are not acknowledged yet
+
+  // Of a message of `size` bytes that follows `before` unacknowledged ones. `alone`: the program's last message went
+  // over the same connection. Up to `most` bytes that says little: pieces for many connections may come so by chance.
+  bool Takes(uint64_t before, uint64_t size, uint64_t most, bool alone) {
+    bool little = before + size <= (little_.load(std::memory_order_relaxed) ? most : most / 4);
+    little_.store(little, std::memory_order_relaxed);
+    return little || (alone && size > most && size <= kAloneBytes && before + size <= kAloneFlight);
+  }
+
+ private:
+  std::atomic<bool> little_{true};
+};
+
+}  // namespace r2ccl
+
+#endif  // R2CCL_FAILOVER_OWN_SHARE_H_

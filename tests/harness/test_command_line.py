@@ -83,8 +83,12 @@ def test_versions_are_told() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["plan"], ["faults"], ["systems", "--json"], ["metrics"], ["sweep", "smoke", "--dry-run"], ["reproduce"]]
-)
+    "words",
+    [
+        ["plan"], ["faults"], ["systems", "--json"], ["metrics"], ["sweep", "smoke", "--dry-run"], ["reproduce"],
+        ["-h"], ["--version"], ["compare", "--help"], ["cluster", "-h"], ["cluster", "discover", "-h"],
+    ],
+)  # fmt: skip
 def test_what_only_prints_fails_where_that_cannot_be_written(words: list[str]) -> None:
     with Path("/dev/full").open("w") as full:
         told = subprocess.run(

@@ -27,6 +27,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Self
 
+from r2ccl_core import output
 from r2ccl_core.errors import R2cclError, UsageError
 
 MAX_WORD = 100
@@ -49,7 +50,7 @@ class ExitCode(IntEnum):
     USAGE = 2, "the input is wrong; nothing was touched"
     INCONCLUSIVE = 3, "unknown: trials without a result, unmeasured bounds, too few repeats"
     CRASHED = 70, "a bug of this program, with a traceback; it says nothing about any result"
-    UNWRITTEN = 74, "what a command that only prints has to say could not be written"
+    UNWRITTEN = output.UNWRITTEN, "what a command that only prints has to say could not be written"
     HUNG_UP = 129, "the terminal went away (SIGHUP), like every program that a signal ends 128 more than it"
     INTERRUPTED = 130, "interrupted (Ctrl-C); finished trials are kept, and the same command resumes"
     TERMINATED = 143, "ended by SIGTERM; as after an interrupt"

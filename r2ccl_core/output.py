@@ -12,7 +12,8 @@ import io
 import os
 import select
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TextIO
 
 PLAIN = {
@@ -23,6 +24,8 @@ PLAIN = {
 """Replacements for our own symbols if the encoding lacks them; other characters become question marks."""
 LEFT = (errno.EPIPE, errno.EBADF)
 """Errors that mean that the reader has left, or never existed."""
+UNWRITTEN = 74
+"""The exit status of a command that only prints, if its output could not be written."""
 
 
 _told: list[str] = []
@@ -36,10 +39,22 @@ def robust() -> None:
     sys.stdout = _wrapped(sys.stdout, 1, _tell)
 
 
-def is_lost() -> bool:
-    """Whether something could not be written to standard output, other than because its reader had left. Buffered
-    output is not known yet."""
-    return bool(_told)
+def printed(status: int) -> int:
+    """The exit status of a command that only prints, after all its output: `status`, or `UNWRITTEN` for a success whose
+    output could not be written, other than because its reader had left."""
+    sys.stdout.flush()
+    return UNWRITTEN if status == 0 and _told else status
+
+
+@contextmanager
+def only_printing() -> Iterator[None]:
+    """What ends the program with success in here has only printed, as a parser of arguments its help or the version."""
+    try:
+        yield
+    except SystemExit as end:
+        if end.code:
+            raise
+        sys.exit(printed(0))
 
 
 def _tell(line: str) -> None:

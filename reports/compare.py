@@ -20,12 +20,13 @@ from reports.stats import MIN_EFFECT, Estimate, estimate
 
 Conclusion = Literal[
     "regression", "worse, not beyond the tolerance", "no difference shown", "better", "same", "too few repeats",
-    "not measured in NEW", "inconclusive in NEW", "not known in NEW", "only in NEW", "not run in NEW",
-    "no error in NEW",
-    "no ratio of such values",
+    "too few known repeats", "not measured in NEW", "inconclusive in NEW", "not known in NEW", "only in NEW",
+    "not run in NEW", "no error in NEW", "no ratio of such values",
 ]  # fmt: skip
 UNKNOWN = ("not run in NEW", "inconclusive in NEW", "not known in NEW")
 """Conclusions after which nothing can be said of NEW as a whole."""
+FEW = ("too few repeats", "too few known repeats")
+"""Conclusions that more repeats may change."""
 
 CELL = ("case", "size_bytes", "system")
 
@@ -93,7 +94,7 @@ def _finding(
     ours, theirs = _values(new, rule.metric), _values(base, rule.metric)
     if not ours and not theirs:
         return
-    found, conclusion = _judged(rule, theirs, ours, new, paired)
+    found, conclusion = _judged(rule, theirs, ours, base, new, paired)
     tolerance = rule.tolerance
     yield Finding(
         *cell, rule.metric, rule.better, tolerance.amount, tolerance.relative,
@@ -110,26 +111,44 @@ def _values(part: pd.DataFrame, metric: str) -> dict[Hashable, float]:
 
 
 def _judged(
-    rule: Rule, base: dict[Hashable, float], new: dict[Hashable, float], part: pd.DataFrame, paired: bool
+    rule: Rule,
+    base: dict[Hashable, float],
+    new: dict[Hashable, float],
+    base_part: pd.DataFrame,
+    new_part: pd.DataFrame,
+    paired: bool,
 ) -> tuple[Change | None, Conclusion]:
     if not base:
         return None, "only in NEW"
     if not new:
-        return None, _missing(rule.metric, part)
+        return None, _missing(rule.metric, new_part)
     if METRICS[rule.metric].aggregate == "total":
         return None, _counts(rule, base, new)
     found = change(base, new, relative=rule.tolerance.relative, paired=paired)
-    return found, "no ratio of such values" if found is None else conclusion(found, rule)
+    if found is None:
+        return None, "no ratio of such values"
+    told = conclusion(found, rule)
+    if told == "too few repeats" and any(_unknown(part, rule.metric).any() for part in (base_part, new_part)):
+        return found, "too few known repeats"
+    return found, told
+
+
+def _unknown(part: pd.DataFrame, metric: str) -> "pd.Series[bool]":
+    """The trials that ran and of which the measure stays unknown: they are inconclusive, or something else slowed
+    their healthy iterations."""
+    unknown = part["status"] == "inconclusive"
+    if METRICS[metric].against_healthy:
+        unknown |= part["disturbed"] != ""
+    return unknown & part[metric].isna()
 
 
 def _missing(metric: str, part: pd.DataFrame) -> Conclusion:
     """Why NEW, whose trials of the cell are `part`, has no value."""
     if part.empty:
         return "not run in NEW"
-    inconclusive = part["status"] == "inconclusive"
-    if inconclusive.all():
+    if (part["status"] == "inconclusive").all():
         return "inconclusive in NEW"
-    if METRICS[metric].against_healthy and (inconclusive | (part["disturbed"] != "")).all():
+    if _unknown(part, metric).all():
         return "not known in NEW"
     return "no error in NEW" if metric == "error_after_ms" else "not measured in NEW"
 
@@ -173,4 +192,4 @@ def is_open(findings: Sequence[Finding]) -> bool:
     if any(finding.conclusion in UNKNOWN for finding in findings):
         return True
     measured = [finding for finding in findings if METRICS[finding.metric].aggregate != "total"]
-    return bool(measured) and all(finding.conclusion == "too few repeats" for finding in measured)
+    return bool(measured) and all(finding.conclusion in FEW for finding in measured)

@@ -96,6 +96,11 @@ def _untold(findings: Sequence[Finding]) -> Iterator[str]:
     """What cannot be concluded, by reason."""
     for conclusion, one, several in (
         ("too few repeats", "has too few repeats to show one", "have too few repeats to show one"),
+        (
+            "too few known repeats",
+            "has too few repeats whose value is known to show one",
+            "have too few repeats whose value is known to show one",
+        ),
         ("not run in NEW", "was not run in NEW", "were not run in NEW"),
         ("inconclusive in NEW", "stayed inconclusive in NEW", "stayed inconclusive in NEW"),
         (

@@ -166,8 +166,7 @@ def marks(lines: Sequence[Line]) -> dict[str, tuple[int, str]]:
     """By system, the number of its colour and its mark, which tells the runs apart if there are several."""
 
     def mark(place: columns.Place) -> tuple[int, str]:
-        glyph = palette.GLYPHS[(place.run - 1) % len(palette.GLYPHS)] if place.run else palette.GLYPH
-        return place.color % len(palette.COLORS), glyph
+        return place.color % len(palette.COLORS), palette.glyph(place.run)
 
     return {system: mark(place) for system, place in columns.places(lines).items()}
 

@@ -13,7 +13,14 @@ GLYPHS = (
     "\N{BLACK CIRCLE}", GLYPH, "\N{BLACK DIAMOND}", "\N{BLACK UP-POINTING TRIANGLE}",
     "\N{BLACK DOWN-POINTING TRIANGLE}", "\N{HEAVY GREEK CROSS}", "\N{BLACK STAR}", "\N{BLACK HEXAGON}",
 )  # fmt: skip
-"""Marks of systems in text, by run, in a report of several. From the ninth run on they begin again."""
+"""Marks of systems in text, by run, in a report of several."""
+
+
+def glyph(run: int) -> str:
+    """The mark of a run in text (0: there is one run). Where the marks are used up it is the run's number."""
+    if not run:
+        return GLYPH
+    return GLYPHS[run - 1] if run <= len(GLYPHS) else str(run)
 
 
 def css() -> str:

@@ -57,6 +57,8 @@ def test_the_wheel_works_without_a_checkout(site: Path, tmp_path: Path) -> None:
     shipped = json.loads(listed.stdout)
     assert {one["name"] for one in shipped} == {path.stem for path in folder().glob("*.toml")}
     assert all(Path(one["file"]).is_relative_to(site) for one in shipped)
+    dry = harness(site, tmp_path, "sweep", "allreduce", "--dry-run")
+    assert (dry.returncode, dry.stderr) == (0, "") and "python -m r2ccl_core.perf all_reduce" in dry.stdout
     words = ["--set=workload.backend=simulate", "--set=sweep.repeats=1", "--only=system=balance,size=1MiB"]
     swept = harness(site, tmp_path, "sweep", "allreduce", *words)
     assert swept.returncode == 0, swept.stdout + swept.stderr

@@ -2,10 +2,15 @@
 
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
+
+from harness.commands.reported import Ended
+from r2ccl_core.output import printed
 
 HELP_COLUMNS = 110
 """Longer lines of prose are hard to read."""
@@ -40,12 +45,14 @@ class Group(TyperGroup):
         """Lets help be as narrow as the terminal; Click's own is never narrower than 50 columns."""
         columns = min(shutil.get_terminal_size().columns, HELP_COLUMNS) - 2
         extra.setdefault("terminal_width", max(columns, LEAST_COLUMNS))
-        return super().make_context(info_name, args, parent, **extra)
+        with _help_is_output():
+            return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: Any) -> Any:
         """Runs a command."""
         try:
-            return super().invoke(ctx)
+            with _help_is_output():
+                return super().invoke(ctx)
         except typer.BadParameter as error:
             from pydantic import ValidationError
 
@@ -55,3 +62,12 @@ class Group(TyperGroup):
                 said = in_our_words(error.__cause__.errors(include_url=False)[0])
                 error.message = said.removesuffix(" without quotes")  # our message already says so
             raise
+
+
+@contextmanager
+def _help_is_output() -> Iterator[None]:
+    """Help or a version that could not be written is a failure, as it is for commands that only print."""
+    try:
+        yield
+    except typer.Exit as end:
+        raise end if isinstance(end, Ended) else typer.Exit(printed(end.exit_code)) from None

@@ -14,7 +14,7 @@ from harness.cluster.clean import living
 from harness.cluster.discover import discover
 from harness.cluster.gather import looking_at
 from harness.cluster.inventory import Inventory
-from harness.errors import ExitCode, MistakeError
+from harness.errors import ExitCode, InventoryError, MistakeError
 from harness.experiment.tables import nearest
 from harness.sweep.provenance import collect
 from r2ccl_core.errors import UsageError
@@ -135,7 +135,18 @@ def _of_hosts(entries: Sequence[hostfile.Entry], login: LoginOptions, source: st
         {"name": name, "address": entry.address} | common | ({"user": entry.user} if entry.user else {})
         for name, entry in zip(names, entries, strict=True)
     ]
-    return inventory_file.parse({"schema": 1, "host": hosts}, source)
+    try:
+        return inventory_file.parse({"schema": 1, "host": hosts}, source)
+    except InventoryError as error:
+        raise _as_given(error.errors[0], common, source) from None
+
+
+def _as_given(mistake: MistakeError, options: Mapping[str, Any], source: str) -> UsageError:
+    """The mistake by the option or the list it comes from: nobody wrote the key, such as ``host[0].port``."""
+    key = mistake.key.rpartition(".")[2]
+    if key in options and mistake.value == options[key]:
+        return UsageError(f"--{key.replace('_', '-')} {mistake.value}: {mistake.remedy}")
+    return MistakeError(source, "", mistake.value, mistake.remedy)
 
 
 def _names(addresses: Sequence[str]) -> list[str]:

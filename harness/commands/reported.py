@@ -11,10 +11,14 @@ import typer
 from harness.errors import ExitCode, SweepError
 from harness.sweep.interrupt import Interrupted, status_of
 from harness.terminal import complain
+from r2ccl_core import output
 from r2ccl_core.errors import R2cclError
-from r2ccl_core.output import is_lost
 
 P = ParamSpec("P")
+
+
+class Ended(typer.Exit):
+    """The end of a command with its own status. Help and the version end with a plain `typer.Exit`."""
 
 
 def reported(command: Callable[P, int]) -> Callable[P, None]:
@@ -33,7 +37,7 @@ def reported(command: Callable[P, int]) -> Callable[P, None]:
         except Exception:
             traceback.print_exc()
             status = ExitCode.CRASHED
-        raise typer.Exit(int(status))
+        raise Ended(int(status))
 
     return run
 
@@ -43,8 +47,6 @@ def printed(command: Callable[P, int]) -> Callable[P, None]:
 
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> int:
-        status = command(*args, **kwargs)
-        sys.stdout.flush()
-        return ExitCode.UNWRITTEN if status == ExitCode.OK and is_lost() else status
+        return output.printed(command(*args, **kwargs))
 
     return reported(run)

@@ -1,7 +1,6 @@
 """``harness reproduce``: lists published experiments, or runs or simulates one and compares the results."""
 
 import shutil
-import sys
 import typing
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from harness.terminal import say, show
 from harness.workloads.collective import CollectiveWorkload
 from r2ccl_core import spread
 from r2ccl_core.errors import UsageError
-from r2ccl_core.output import is_lost
+from r2ccl_core.output import printed
 from reports.errors import ReportError
 from reports.load import LoadedRun, load_folder
 from reports.measures import trial_frame
@@ -36,15 +35,14 @@ PIECES = "pieces"
 """The folder of a Monte Carlo simulation's finished trials, within its result's folder."""
 
 
-def list_entries() -> ExitCode:
+def list_entries() -> int:
     """Prints every published experiment, and what can be done about it here."""
     say("harness reproduce NAME runs or simulates one of them.")
     for entry in ENTRIES:
         say("")
         say(entry.name, style="bold")
         say(f"    {entry.title}\n    {_state(entry)}")
-    sys.stdout.flush()
-    return ExitCode.UNWRITTEN if is_lost() else ExitCode.OK
+    return printed(ExitCode.OK)
 
 
 def reproduce_command(

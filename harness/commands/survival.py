@@ -7,6 +7,7 @@ same host that reaches the same peers; NCCL also needs our plugin.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from ipaddress import ip_interface
 from itertools import combinations
 from typing import Any
 
@@ -17,6 +18,7 @@ from harness.cluster.gather import Surveyed
 from harness.cluster.rails import DataNic
 from harness.errors import HostError
 from harness.hosts.base import Nic
+from harness.hosts.links import Link, Links
 from r2ccl_core.units import format_size
 
 SCHEMA = 1
@@ -25,6 +27,9 @@ SCHEMA = 1
 OPEN_FILES = 1024
 """Least limit of open files. A rank has a stream per NIC and connection, and NCCL has tens of connections per peer:
 with fewer descriptors, a group of several hosts does not start."""
+
+BRIDGES = ("docker", "virbr", "br-", "cni")
+"""How names of bridges begin that our programs do not use unless they are named (`native/net/nic.cc`)."""
 
 NCCL_TOPICS = frozenset({"nccl", "plugin"})
 """Topics that only concern NCCL."""
@@ -121,9 +126,28 @@ def _nics(name: str, nics: Sequence[DataNic], survey: Surveyed) -> Finding:
     remedy = "give it two NICs or more with an IPv4 address each, each in a network of its own"
     if nics:
         return error("nics", name, f"has one data NIC, {shown}: nothing is left when it is lost", remedy)
-    carrying = ", ".join(sorted(survey.links.reserved() - {"lo"})) or "nothing"
-    what = f"has no data NIC; {carrying} carries SSH or the default route, which data uses only if it is named"
-    return error("nics", name, what, f"{remedy}; R2CC_SOCKET_IFNAME names NICs that are to be used nevertheless")
+    return error("nics", name, _without(survey.links), remedy)
+
+
+def _without(links: Links) -> str:
+    """What our programs do on a host without a data NIC; they take any NIC rather than none, as
+    `r2ccl_core.host.nics` says."""
+    left = {name: address for name, link in sorted(links.by_name.items()) if (address := _address_for_data(link))}
+    if not left:
+        return "has no NIC with an IPv4 address: data uses loopback, which reaches no other host"
+    if len(left) > 1:
+        named = "one with the default route is used only if R2CC_SOCKET_IFNAME names it"
+        return f"has no NIC for data alone: of {', '.join(left)}, {named}"
+    [(name, address)] = left.items()
+    shared = ", which also carries SSH or the default route" if name in links.reserved() else ""
+    return f"has one NIC that data can use, {name} {address}{shared}: nothing is left when it is lost"
+
+
+def _address_for_data(link: Link) -> str | None:
+    """The IPv4 address of an interface that is neither loopback nor a container bridge."""
+    if link.loopback or link.name.startswith(BRIDGES):
+        return None
+    return next((str(own.ip) for own in map(ip_interface, link.addresses) if own.version == 4), None)
 
 
 def _limits(name: str, survey: Surveyed) -> Iterator[Finding]:

@@ -28,7 +28,7 @@ from harness.sweep.sweep import Request, open_folder, run_sweep
 from harness.terminal import console
 from r2ccl_core import spread
 from r2ccl_core.errors import R2cclError
-from r2ccl_core.output import is_lost
+from r2ccl_core.output import printed
 from r2ccl_core.text_file import text_of
 from reports.source import change_of
 from reports.wording import plural
@@ -47,16 +47,14 @@ class Options:
     dask: str | None = None
 
 
-def sweep_command(file: Path, changes: Sequence[str], only: Sequence[str], options: Options) -> ExitCode:
+def sweep_command(file: Path, changes: Sequence[str], only: Sequence[str], options: Options) -> int:
     """Loads, checks, runs and publishes the experiment in `file`; reports progress."""
     progress = JsonProgress(sys.stdout) if options.json else ConsoleProgress(console())
     with _told(progress) if options.json else nullcontext():
         return _sweep(file, changes, only, options, progress)
 
 
-def _sweep(
-    file: Path, changes: Sequence[str], only: Sequence[str], options: Options, progress: SweepProgress
-) -> ExitCode:
+def _sweep(file: Path, changes: Sequence[str], only: Sequence[str], options: Options, progress: SweepProgress) -> int:
     file = found(file)
     experiment = load(file, changes, options.inventory, progress.note)
     kept = parse_only(only, dimensions(experiment))
@@ -67,8 +65,7 @@ def _sweep(
             progress.note(line)
         if options.json:
             progress.closed(ExitCode.OK, [])
-        sys.stdout.flush()
-        return ExitCode.UNWRITTEN if is_lost() else ExitCode.OK
+        return printed(ExitCode.OK)
     preflight(experiment, str(file), {trial.system.name for trial in trials})
     hosted = [trial for trial in trials if not is_simulated(trial)]
     is_here = any(isinstance(trial.variant.experiment.cluster, LocalSpec | VmsSpec) for trial in hosted)

@@ -12,6 +12,7 @@ from typing import BinaryIO
 from r2ccl_core.errors import R2cclError, UnitError, UsageError
 from r2ccl_core.gpu.table import Network, entries, losses, names, to_bytes
 from r2ccl_core.model.topology import INNER_RATE_BYTES_S
+from r2ccl_core.output import only_printing, robust
 from r2ccl_core.units import format_rate, format_size, parse_rate
 
 MOST_HOSTS = 1024
@@ -26,7 +27,8 @@ MOST_NICS = 256
 
 def main(argv: list[str] | None = None) -> int:
     """Writes the table, and describes it on standard output. Returns 0, or 2 for a user's mistake."""
-    args = _parser().parse_args(argv)
+    with only_printing():
+        args = _parser().parse_args(argv)
     try:
         network = _network(args)
         lefts = list(losses(network.nhosts, network.nics, args.lost))
@@ -111,4 +113,5 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
+    robust()
     sys.exit(main())

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from r2ccl_core.control.rendezvous import check_rank, free_root
 from r2ccl_core.errors import MismatchedCallError, R2cclError, TransportError, UsageError
-from r2ccl_core.output import robust
+from r2ccl_core.output import only_printing, robust
 from r2ccl_core.perf.events import Events
 from r2ccl_core.perf.flags import Flags, parse_flags
 from r2ccl_core.perf.joined import JoinedEvents, merged
@@ -24,7 +24,7 @@ CRASHED = 70
 
 def main() -> NoReturn:
     """Measures and exits with 0 ok, 1 wrong elements, 2 usage error or ranks that called different things, 3 a peer or
-    the transport was lost, 70 a bug."""
+    the transport was lost, 70 a bug, 74 help that could not be written."""
     code = LOST
     try:
         code = _main(sys.argv[1:])
@@ -40,8 +40,11 @@ def main() -> NoReturn:
 
 
 def _main(argv: list[str]) -> int:
+    usual = sys.stdout, sys.stderr
+    robust()  # a table that nobody can read says nothing of the result
     try:
-        flags = parse_flags(argv)
+        with only_printing():
+            flags = parse_flags(argv)
         process, processes = _place_in_group()
         size = processes * flags.gpus
         flags.check_ranks(size)
@@ -49,8 +52,8 @@ def _main(argv: list[str]) -> int:
         print(error, file=sys.stderr)
         return USAGE
     warnings.showwarning = _warn  # type: ignore[assignment]  # it reads the first of six
-    if not flags.stream:
-        robust()  # a table that nobody can read says nothing of the result
+    if flags.stream:  # without whoever reads the events there is nothing to measure for
+        sys.stdout, sys.stderr = usual
     if flags.stdin_watch:
         end_with_stdin()
     first, root = process * flags.gpus, os.environ.get("R2CC_ROOT")

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from r2ccl_core.control.rendezvous import parse_root
 from r2ccl_core.errors import UsageError
 
 
@@ -34,9 +35,11 @@ def seconds(name: str, value: object) -> float:
 
 
 def address(value: object) -> str | None:
-    """Where rank 0 listens, as text; `rendezvous.parse_root` reads it."""
+    """Where rank 0 listens, as text of host:port. A group of one rank, which needs none, refuses a bad one, too."""
     if value is not None and not isinstance(value, str):
         raise UsageError(f"root={value!r}: give text as host:port, such as '10.0.0.1:7000'")
+    if value:
+        parse_root(value)
     return value
 
 

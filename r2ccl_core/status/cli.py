@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.live import Live
 
 from r2ccl_core.errors import R2cclError, UsageError
+from r2ccl_core.output import only_printing
 from r2ccl_core.status import prometheus, table
 from r2ccl_core.status.clean import clean as remove_leftovers
 from r2ccl_core.status.read import Life, ProcessStatus, read_folder
@@ -31,7 +32,8 @@ _Look = Callable[[], list[ProcessStatus]]
 def main() -> None:
     """Reads the arguments, and ends with the exit status."""
     try:
-        app(prog_name="r2ccl-status")
+        with only_printing():
+            app(prog_name="r2ccl-status")
     except Exception:  # a bug, which has a status that no finding has
         traceback.print_exc()
         sys.exit(70)
@@ -53,7 +55,8 @@ def status(
     """What the processes of this host say of their NICs: states, bytes, replays, events.
 
     A process keeps a file when R2CC_STATUS_DIR names a folder. Exit status: 0; 1 when a file could not be read or
-    removed, which is told on standard error beside all others; 2 when the folder cannot be read.
+    removed, which is told on standard error beside all others; 2 when the folder cannot be read; 74 when standard
+    output cannot be written.
     """
     teller = _Teller()
     try:

@@ -37,7 +37,8 @@ LETTER_IN = 0.072
 HATCHES = ("", "////", "", "xxxx", "\\\\\\\\", "....", "", "----")
 """Hatches of bars: with the colours' lightness they distinguish bars in greyscale."""
 RUN_MARKERS = ("o", "s", "D", "^", "v", "P", "*", "h")
-"""By run, if a report has several; `reports.palette.GLYPHS` are the same marks in text."""
+"""By run, if a report has several, beginning again at the ninth, which the legend names; `reports.palette.GLYPHS` are
+the same marks in text."""
 RUN_HATCHES = ("", "////", "xxxx", "....", "\\\\\\\\", "----", "||||", "++++")
 LINES: tuple[Any, ...] = (
     "-", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1.5, 2)), (0, (1, 3)), (0, (9, 3)), (0, (6, 2, 1.5, 2, 1.5, 2)),

@@ -83,8 +83,12 @@ def test_versions_are_told() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["plan"], ["faults"], ["systems", "--json"], ["metrics"], ["sweep", "smoke", "--dry-run"], ["reproduce"]]
-)
+    "words",
+    [
+        ["plan"], ["faults"], ["systems", "--json"], ["metrics"], ["sweep", "smoke", "--dry-run"], ["reproduce"],
+        ["-h"], ["--version"], ["compare", "--help"], ["cluster", "-h"], ["cluster", "discover", "-h"],
+    ],
+)  # fmt: skip
 def test_what_only_prints_fails_where_that_cannot_be_written(words: list[str]) -> None:
     with Path("/dev/full").open("w") as full:
         told = subprocess.run(
@@ -255,9 +259,9 @@ def test_what_looks_like_an_emoji_stays_as_it_is(capsys: pytest.CaptureFixture[s
         (["plan", "--hosts", "x"], "Invalid value for '--hosts': must be a whole number"),
         (["report", ".", "--port", "70000"], "Invalid value for '--port': must be at most 65535"),
         (["completion", "tcsh"], "Invalid value for 'shell': 'tcsh' is not one of 'bash', 'zsh', 'fish'."),
-        (["doctor", "192.0.2.1:x"], "host[0].address: 192.0.2.1:x: is not an address"),
+        (["doctor", "192.0.2.1:x"], "HOST: 192.0.2.1:x: is not an address"),
         (["doctor", "@192.0.2.1"], "HOST: @192.0.2.1: names nobody before the @; write user@address"),
-        (["doctor", "192.0.2.1:22"], "host[0].address: 192.0.2.1:22: is not an address"),
+        (["doctor", "192.0.2.1:22"], "HOST: 192.0.2.1:22: is not an address"),
         (["sweep", ALLREDUCE, "--dry-run", "--dask", "nowhere"], "--dask nowhere: is not the address of a scheduler"),
         (["plan", "--topology", "/dev/zero"], "/dev/zero: cannot be read (is not a regular file)"),
     ],

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from copy import deepcopy
+from dataclasses import replace
 from ipaddress import IPv4Interface
 from typing import Any
 
@@ -63,7 +64,7 @@ def test_two_nics_and_the_plugin_survive() -> None:
     ("what", "because"),
     [
         (seen(a=host("a", nics=1)), "a has one data NIC, eth0 198.51.100.1: nothing is left"),
-        (seen(a=host("a", nics=0)), "a has no data NIC; nothing carries SSH"),
+        (seen(a=host("a", nics=0)), "a has no NIC with an IPv4 address: data uses loopback"),
         (seen(a=host("a", package={"version": None, "why": "no module"})), "its Python has no r2ccl: no module"),
         (seen({**SET, "R2CC_MODE": "0"}, a=host("a")), "R2CC_MODE=0 stops at the first loss"),
         (seen(a=host("a"), b=host("b", nics=1)), "b has one data NIC"),
@@ -86,6 +87,35 @@ def test_what_both_programs_lack(what: Seen, because: str) -> None:
 def test_what_only_nccl_lacks(what: Seen, because: str) -> None:
     (ours, _), (nccl, said) = told(what)
     assert ours is True and nccl is False and because in said
+
+
+ROUTED: dict[str, dict[str, Any]] = {
+    "lo": {"loopback": True, "addresses": ["127.0.0.1/8"]},
+    "docker0": {"addresses": ["172.17.0.1/16"]},
+}
+
+
+@pytest.mark.parametrize(
+    ("known", "because"),
+    [
+        (
+            {"eth0": {"addresses": ["fd00::2/64", "192.0.2.2/24"]}},
+            "eth0 192.0.2.2, which also carries SSH or the default route: nothing is left",
+        ),
+        ({"bond0": {"addresses": ["192.0.2.2/24"], "physical": False}}, "bond0 192.0.2.2: nothing is left"),
+        (
+            {"eth0": {"addresses": ["192.0.2.2/24"]}, "eth1": {"addresses": ["192.0.3.2/24"]}},
+            "a has no NIC for data alone: of eth0, eth1, one with the default route is used only if R2CC_SOCKET_IFNAME",
+        ),
+        ({"eth0": {"addresses": ["fd00::2/64"]}}, "a has no NIC with an IPv4 address: data uses loopback"),
+    ],
+)
+def test_without_a_data_nic_the_doctor_says_what_is_used(known: dict[str, Any], because: str) -> None:
+    survey, _ = host("a", nics=0)
+    routes = [name for name in known if name.startswith("eth")]
+    what = seen(a=(replace(survey, links=links(ROUTED | known, default_routes=routes)), []))
+    for survives, said in told(what):
+        assert survives is False and because in said
 
 
 def test_hosts_that_share_one_rail_do_not_survive() -> None:

@@ -108,3 +108,18 @@ def test_names_are_short_where_that_tells_hosts_apart() -> None:
     made = of_addresses(["a.one", "b.one", "a.two", "ada@10.0.0.1", "fd00::7"], LoginOptions())
     assert [host.name for host in made.hosts] == ["a.one", "b", "a.two", "10.0.0.1", "fd00--7"]
     assert made.hosts[3].user == "ada"
+
+
+@pytest.mark.parametrize(
+    ("host", "login", "line"),
+    [
+        ("a", LoginOptions(port=70000), "--port 70000: must be at most 65535"),
+        ("a", LoginOptions(port=-1), "--port -1: must be at least 1"),
+        ("a", LoginOptions(user="a b"), "--user a b: is not a login"),
+        ("a b@a", LoginOptions(port=22), "HOST: a b: is not a login"),
+    ],
+)
+def test_a_mistake_names_the_option_that_was_given(host: str, login: LoginOptions, line: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        of_addresses([host], login)
+    assert str(refused.value) == line

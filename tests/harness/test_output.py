@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from synthetic_run import make_run
 
+from r2ccl_core.output import UNWRITTEN
+
 ROOT = Path(__file__).parents[2]
 SWEEP = [
     "sweep", str(ROOT / "experiments" / "allreduce.toml"), "--set=cluster.kind=noop", "--set=workload.backend=noop",
@@ -88,6 +90,30 @@ def test_a_sweep_runs_to_its_end_whatever_becomes_of_its_words(how: str, words: 
     assert ended.returncode == 0, ended.stderr
     assert len(list(tmp_path.glob("*/trials/*-r[0-9]/trial.json"))) == 3, "first attempts"
     assert list(tmp_path.glob("*/report.html"))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["gpu", "-h"],
+        ["perf", "-h"],
+        ["perf", "--version"],
+        ["status", "-h"],
+        ["status", "/"],
+        ["status", "/", "--json"],
+    ],
+    ids=" ".join,
+)
+def test_what_only_prints_has_a_status_of_its_own_where_it_cannot(words: list[str]) -> None:
+    code = [sys.executable, "-m", f"r2ccl_core.{words[0]}", *words[1:]]
+    ends = []
+    for where in (full, left):
+        out = where()
+        ends.append(subprocess.run(code, cwd=ROOT, stdout=out, stderr=subprocess.PIPE, text=True, timeout=240))
+        os.close(out)
+    assert [end.returncode for end in ends] == [UNWRITTEN, 0]
+    told = "output cannot be written (No space left on device); the command goes on without it\n"
+    assert [end.stderr for end in ends] == [told, ""]
 
 
 def test_a_closed_output_is_no_mistake(runs: tuple[str, str]) -> None:

@@ -437,6 +437,7 @@ NOT_A_NUMBER = "give a whole number; int\\(\\) makes one of text"
         ({"size": None}, f"^size=None: {NOT_A_NUMBER}"),
         ({"root": 7000}, "^root=7000: give text as host:port"),
         ({"root": ("127.0.0.1", 7000)}, r"^root=\('127.0.0.1', 7000\): give text as host:port"),
+        ({"root": "x:99999"}, "^R2CC_ROOT='x:99999': write it as host:port"),
         ({"timeout_s": "30"}, "^timeout_s='30': give seconds as a number"),
         ({"timeout_s": -1}, "^timeout_s=-1: give more than 0 seconds"),
         ({"timeout_s": math.nan}, "^timeout_s=nan: give more than 0 seconds"),

@@ -129,6 +129,26 @@ def test_a_single_repeat_says_nothing(frames: tuple[pd.DataFrame, pd.DataFrame])
     assert only(compare(base, worse, rule)).conclusion == "too few repeats"
 
 
+@pytest.mark.parametrize("side", ["BASE", "NEW"])
+@pytest.mark.parametrize("why", [{"disturbed": "2 of 4 healthy iterations"}, {"status": "inconclusive"}])
+def test_a_repeat_that_ran_and_is_not_known_is_not_a_missing_one(
+    frames: tuple[pd.DataFrame, pd.DataFrame], side: str, why: dict[str, str]
+) -> None:
+    base, new = (frame[frame["repeat"] < 3] for frame in frames)
+    frame = base if side == "BASE" else new
+    unknown = frame.assign(**why, slowdown=float("nan"))
+    part = pd.concat([frame[frame["repeat"] < 2], unknown[unknown["repeat"] == 2]])
+    sides = (part, new) if side == "BASE" else (base, part)
+    rule = rules(metric="slowdown", tolerance="5 %", systems=["balance"])
+    found = compare(*sides, rule, paired=True)
+    assert only(found).conclusion == "too few known repeats"
+    lines = told(found, [])
+    assert "1 of them has too few repeats whose value is known to show one" in lines[0]
+    assert lines[1].startswith("Whether NEW is worse is unknown (exit status 3)")
+    fewer = [frame[frame["repeat"] < 2] for frame in (base, new)]
+    assert only(compare(*fewer, rule, paired=True)).conclusion == "too few repeats"
+
+
 def test_an_absolute_tolerance_is_in_the_metrics_unit(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
     base, new = frames
     later = new.assign(stall_ms=new["stall_ms"] + 70)

@@ -30,7 +30,7 @@ from reports.figures import (
 from reports.headline import headline
 from reports.load import LoadedRun, counters, load_folder
 from reports.measures import trial_frame
-from reports.palette import GLYPHS
+from reports.palette import GLYPHS, glyph
 from reports.recovery import throughput
 from reports.setting import setting_of
 from reports.trial import Trial
@@ -328,6 +328,11 @@ def test_eight_runs_have_eight_marks_in_figures_and_in_text() -> None:
     for part in ("marker", "line", "hatch"):
         assert len({getattr(look, part) for look in drawn}) == 8, part
     assert len(set(GLYPHS)) == len(style.RUN_MARKERS) == 8
+
+
+def test_no_two_runs_have_one_mark_in_text() -> None:
+    assert len({glyph(run) for run in range(1, 31)}) == 30
+    assert (glyph(1), glyph(8), glyph(9)) == (GLYPHS[0], GLYPHS[7], "9")
 
 
 @pytest.mark.parametrize("module", [bandwidth, slowdown, hit_cost, aftermath, recovery, host_bytes])

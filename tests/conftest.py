@@ -7,6 +7,10 @@ from pathlib import Path
 from runpy import run_path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("any machine", deadline=None)  # how long an example takes depends on what else runs
+settings.load_profile("any machine")
 
 
 @pytest.hookimpl(optionalhook=True)

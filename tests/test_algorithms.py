@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from r2ccl_core import schedules
+from r2ccl_core.gpu.table import SIZES
 from r2ccl_core.planning.algorithms import ALGORITHMS
 from r2ccl_core.schedules.algorithm import Algorithm
 
@@ -36,7 +37,7 @@ def test_everything_else_knows_it(told: tuple[dict[str, Any], dict[str, Any]]) -
     _, found = told
     assert found["systems"] == ["turned: our core: Balance and Turned Ring after a loss"]
     assert found["trial"] == ["ok", "from iteration -1: ring", "from iteration 3: turned_ring"]
-    assert found["table"] == ["turned_ring"] * 4 and found["table_option"]
+    assert found["table"] == ["turned_ring"] * len(SIZES) and found["table_option"]
     assert found["job"] == ["turned", pytest.approx(1.125, rel=1e-3)]
     assert found["model"] == 7.0
     assert found["figure"] == ["Z  turned_ring", pytest.approx([0x12 / 255, 0x34 / 255, 0x56 / 255])]

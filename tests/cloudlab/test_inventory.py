@@ -7,7 +7,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudlab import granted, inventory, manifest
@@ -142,7 +142,6 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         manifest.load(tmp_path)
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=200), st.integers(0, len(R7525)), st.integers(0, 100))
 def test_whatever_the_bytes_are_the_answer_is_an_inventory_or_lines(noise: bytes, place: int, dropped: int) -> None:
     data = R7525[:place] + noise + R7525[place + dropped :]

@@ -42,7 +42,7 @@ def namespace() -> Iterator[str]:
 @given(st.lists(RATES, min_size=8, max_size=8))
 @example([49_999_999_992.0] * 8)
 @example([1e6, 3.3e6, 10e6, 100e6, 500e6, 1e9, 10e9, 25e9, 100e9, 400e9])
-@settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_kernel_gives_back_what_was_written(namespace: str, rates: list[float]) -> None:
     buckets = [TokenBucket.for_rate(rate) for rate in rates]
     shown = namespaces.inside(namespace, lambda: [options_as_shown(bucket) for bucket in buckets])

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudlab import inventory as cloudlab
@@ -87,7 +87,6 @@ def test_paths_are_taken_from_the_inventory(tmp_path: Path) -> None:
     assert (host.key, host.known_hosts) == (str(tmp_path / "keys/lab"), "/etc/known")
 
 
-@settings(deadline=None)
 @given(st.text(st.characters(codec="utf-8"), min_size=1), st.floats(1e6, 1e12))
 def test_whatever_is_written_reads_back(text: str, rate_bit_s: float) -> None:
     rate = f"{rate_bit_s!r} bit/s"

@@ -226,7 +226,7 @@ class Group:
             self.turns[rank].decision(message)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data())
 def test_all_ranks_run_every_operation_in_the_same_health(data: st.DataObject) -> None:
     group = Group(data.draw(st.integers(2, 4)))

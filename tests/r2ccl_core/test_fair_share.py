@@ -73,7 +73,7 @@ def schedule(flows: list[Message], hosts: int) -> Schedule:
     return Schedule("messages", "alltoall", hosts, total, programs)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(flows=MESSAGES, shares=SHARES)
 def test_rates_are_max_min_fair_whatever_comes_and_goes(flows: list[Message], shares: list[float]) -> None:
     made = schedule(flows, len(shares))
@@ -81,7 +81,7 @@ def test_rates_are_max_min_fair_whatever_comes_and_goes(flows: list[Message], sh
     assert took == pytest.approx(seconds(flows, shares), rel=1e-6)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(flows=MESSAGES, shares=SHARES)
 def test_a_tolerance_costs_about_as_much(flows: list[Message], shares: list[float]) -> None:
     made = schedule(flows, len(shares))

@@ -77,7 +77,7 @@ def test_hosts_that_share_no_nic_have_no_shares() -> None:
 
 
 @given(st.data())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_every_pair_is_divided_over_the_nics_that_both_have(data: st.DataObject) -> None:
     hosts, nics = data.draw(st.integers(2, 6)), data.draw(st.integers(1, 5))
     rate = st.sampled_from([0.0, 0.25, 1.0])

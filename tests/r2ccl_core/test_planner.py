@@ -102,7 +102,7 @@ def test_every_collective_has_a_plan(collective: str, hosts: int) -> None:
         assert json.loads(json.dumps(as_record(result)))["chosen"] == result.chosen.name
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     shares=st.lists(st.floats(0.2, 1.0), min_size=2, max_size=12),
     size=st.sampled_from([1, 4096, MIB, 64 * MIB, 1024 * MIB]),

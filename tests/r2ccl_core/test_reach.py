@@ -140,7 +140,7 @@ def test_a_process_that_dies_without_management_is_heard_of_by_a_data_nic(dies_s
     st.booleans(),
     st.sampled_from([0.0, 3.0]),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_whatever_flaps_nobody_who_is_reached_in_time_is_gone(
     cuts: list[tuple[int, float, float]], goes_back: bool, always: float
 ) -> None:

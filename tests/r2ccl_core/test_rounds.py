@@ -118,7 +118,7 @@ def test_any_order_of_events_ends_with_the_sum(name: str, in_place: bool) -> Non
         check(schedule, schedule.nchunks + 5, in_place, seed)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     shares=st.lists(st.sampled_from([1.0, 0.75, 0.5, 0.25]), min_size=3, max_size=6),
     trees=st.integers(1, 6),

@@ -23,7 +23,7 @@ def test_every_schedule_has_a_line_with_its_limit(
     assert named[:4] == ["plan", "ring", "forest", "forest, 8 trees"] and "r2cc_all_reduce" in named
     assert "(at most  1)" in small[0] and all(f"(at most {10:2})" in line for line in small if "trees" in line)
     assert [line.split()[0] for line in large] == ["plan", *2 * ["ring", "forest"]]
-    errors = [float(found) for line in small for found in re.findall(r"true error (-?[\d.]+)%", line)]
+    errors = [float(found) for line in small for found in re.findall(r"in truth (-?[\d.]+)%", line)]
     assert errors and max(map(abs, errors)) <= 2
 
 

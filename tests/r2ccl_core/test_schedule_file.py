@@ -19,7 +19,7 @@ def same(a: Schedule, b: Schedule) -> bool:
     )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(shares=st.lists(st.sampled_from([1.0, 0.75, 0.5]), min_size=3, max_size=6), kind=st.integers(0, 4))
 def test_both_forms_come_back(shares: list[float], kind: int) -> None:
     p = len(shares)

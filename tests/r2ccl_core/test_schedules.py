@@ -74,14 +74,14 @@ def test_what_runs_ahead_needs_so_many_buffers_and_no_more(p: int, slices: int) 
         assert least_slots(schedule) == min(4, slices)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(shares=VECTORS)
 def test_any_bandwidths_are_proved(shares: list[float]) -> None:
     for schedule in unequal_hosts(shares):
         verify(schedule, slots=2)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(shares=VECTORS, data=st.data())
 def test_a_schedule_without_one_step_is_refused(shares: list[float], data: st.DataObject) -> None:
     schedule = data.draw(st.sampled_from([*equal_hosts(len(shares)), *unequal_hosts(shares)]))
@@ -131,7 +131,7 @@ def test_the_forest_needs_one_buffer() -> None:
     assert least_slots(forest.all_reduce([0.5, 1.0, 1.0, 0.75, 1.0], trees=4, chunks=6)) == 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(shares=st.lists(st.floats(0.1, 1.0), min_size=3, max_size=24), trees=st.integers(1, 12))
 def test_tree_degrees_are_what_was_asked(shares: list[float], trees: int) -> None:
     p = len(shares)

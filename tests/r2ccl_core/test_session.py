@@ -103,7 +103,7 @@ def play(pair: Pair, what: Sequence[Step]) -> None:
 
 
 @given(steps)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_each_frame_comes_once_and_in_order_wherever_streams_break(what: list[Step]) -> None:
     pair = joined()
     play(pair, what)

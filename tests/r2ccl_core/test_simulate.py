@@ -58,7 +58,7 @@ def test_alpha_counts_once_per_message_in_a_row() -> None:
     assert seconds(ring.all_reduce(4), [1.0] * 4, 0, alpha_s=1e-3) == pytest.approx(6e-3)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @example(shares=[*[1.0] * 6, 0.875], size=12345)
 @given(shares=SHARES, size=st.sampled_from([0, 1, 3, 7, 1000, 12345, GIB]))
 def test_no_schedule_beats_the_bound(shares: list[float], size: int) -> None:
@@ -83,7 +83,7 @@ def test_no_schedule_beats_the_bound(shares: list[float], size: int) -> None:
             assert seconds(schedule, shares, size) >= limit * (1 - (1e-3 if blocks else 1e-6)), schedule.name
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(shares=SHARES, host=st.integers(0, 7))
 def test_fewer_nics_are_never_faster(shares: list[float], host: int) -> None:
     poorer = list(shares)

@@ -292,13 +292,13 @@ def _stops(run: LoadedRun, system: str) -> bool:
     return bool(alike) and all(t.status == "failed" and t.expected for t in alike)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(runs())
 def test_everything_that_tells_a_number_tells_the_same(run: LoadedRun) -> None:
     assert disagreements(run) == []
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(runs())
 def test_the_exit_status_follows_the_same_trials(run: LoadedRun) -> None:
     unexpected = sum(numbers["unexpected"] for cell in cells(run).values() if (numbers := truth(cell)))

@@ -9,6 +9,7 @@ namespace r2ccl {
 namespace {
 
 constexpr int64_t kAsleepNs = 60 * kMillisecond;
+constexpr int64_t kLimitInAbsences = 4;  // a shorter one than that share of the limit changes nothing
 constexpr int64_t kGoneNs = 1000 * kMillisecond;
 
 }  // namespace
@@ -24,7 +25,6 @@ int64_t Comm::SinceOtherNicNs(const Path& path, int64_t now_ns) const {
 }
 
 void Comm::CheckStall(Path& path, int64_t now_ns, int64_t since_tick_ns) {
-  bool was_asleep = since_tick_ns > kAsleepNs;
   Progress progress;
   if (!path.stream->ReadProgress(&progress)) return;
   bool advanced = progress.bytes_acked != path.acked_bytes;
@@ -32,6 +32,9 @@ void Comm::CheckStall(Path& path, int64_t now_ns, int64_t since_tick_ns) {
   path.heard = false;
   path.round_trip_ns = progress.rtt_ns;
   path.usual_ns = LongestUsualNs(progress);
+  const Params& params = environment_->params;
+  int64_t limit_ns = StallLimitNs(params, std::max(path.usual_ns, nic_state(path).usual_ns.load()));
+  bool was_asleep = since_tick_ns > std::max(kAsleepNs, limit_ns / kLimitInAbsences);
   NoteHeld(path, progress);
   WatchWay(path, progress, now_ns);
   if (std::exchange(path.delivered, progress.delivered) != progress.delivered || advanced) {
@@ -50,11 +53,9 @@ void Comm::CheckStall(Path& path, int64_t now_ns, int64_t since_tick_ns) {
     if (progress.unanswered == 0) CheckQuiet(path, now_ns);
     return;
   }
-  const Params& params = environment_->params;
   bool lossy = path.loss.lossy();
   path.seen_ns += SeenNs(since_tick_ns, SinceOtherNicNs(path, now_ns));
   Silence silence{now_ns - path.progress_ns, now_ns - SilentSinceNs(path), path.seen_ns};
-  int64_t limit_ns = StallLimitNs(params, std::max(path.usual_ns, nic_state(path).usual_ns.load()));
   if (silence.any_ns > limit_ns / 3) {
     Target peer{path.remote, PeerPort()};
     silence.any_ns =

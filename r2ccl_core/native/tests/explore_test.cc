@@ -180,6 +180,24 @@ TEST(Explore, APausedProgramIsNoReasonToSendAnythingTwice) {
   }
 }
 
+// Each time it has missed a little of what came, which is nothing beside its patience with a silent NIC.
+TEST(Explore, AStarvedProcessThatStopsAtTheFirstFailureStillFindsOne) {
+  Scenario scenario = TwoHosts();
+  scenario.params.mode = 0;
+  scenario.params.give_up_ms = 10'000;
+  scenario.flows = {{.from = 0, .to = 1, .sizes = std::vector<uint64_t>(100, 40'000), .pause_ns = 1'000'000}};
+  scenario.troubles = {{.kind = Trouble::kBlackHole, .host = 1, .at_ns = 20'000'000, .lasts_ns = 60'000'000'000}};
+  for (int64_t at_ms = 100; at_ms < 20'000; at_ms += 700) {
+    for (int host : {0, 1}) {
+      scenario.troubles.push_back(
+          {.kind = Trouble::kPause, .host = host, .at_ns = at_ms * 1'000'000, .lasts_ns = 150'000'000});
+    }
+  }
+  Outcome outcome = RunScenario(scenario, true);
+  EXPECT_EQ(outcome.wrong, "") << outcome.log;
+  EXPECT_LT(outcome.virtual_ns, 8'000'000'000) << outcome.log;
+}
+
 // The last acknowledgement came by the other path, before the peer had returned a slot of this one's ring.
 TEST(Explore, AConnectionThatClosesWithoutASlotForItsFarewellIsNoLoss) {
   Scenario scenario;

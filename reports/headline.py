@@ -42,7 +42,8 @@ class Line:
     comes_and_goes: bool
     faulted: bool
     statuses: str
-    as_expected: bool
+    as_expected: bool | None
+    """Whether every conclusive trial ended as expected; None: no trial is conclusive."""
     conclusive: int
     """Trials that are not inconclusive."""
     disturbed: int
@@ -132,7 +133,7 @@ def _line(part: pd.DataFrame) -> Line:
         comes_and_goes=bool(part["comes_and_goes"].any()),
         faulted=bool(part["faulted"].any()),
         statuses=_statuses(part),
-        as_expected=bool((part["expected"] & conclusive).all()),
+        as_expected=bool(part.loc[conclusive, "expected"].all()) if conclusive.any() else None,
         conclusive=int(conclusive.sum()),
         disturbed=int((part["disturbed"] != "").sum()),
         disturbed_slowdown=int(part["disturbed_slowdown"].sum()),

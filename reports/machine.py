@@ -35,9 +35,10 @@ def gauge(metric: Metric) -> str:
 
 def json_summary(runs: Sequence[LoadedRun], lines: Sequence[Line], held: Sequence[Target]) -> str:
     """The table, the targets and the provenance of each run as one JSON object with a schema version."""
+    ended = [line.as_expected for line in lines if line.as_expected is not None]
     summary = {
         "schema": SCHEMA,
-        "as_expected": all(line.as_expected for line in lines),
+        "as_expected": all(ended) if ended else None,
         "targets": [vars(target) for target in held],
         "table": [_row(line) for line in lines],
         "runs": [_about(run) for run in runs],
@@ -112,9 +113,10 @@ def _exposition(experiment: str, lines: Sequence[Line]) -> Iterator[str]:
             yield from (f"# HELP {gauge(metric)} {metric.meaning}, {metric.aggregate}", f"# TYPE {gauge(metric)} gauge")
         for line in known:
             yield f"{gauge(metric)}{_labels(experiment, line)} {line.told[metric.name]!r}"
-    name, meaning = "r2ccl_as_expected", "1 if every trial ended as expected"
+    known = [line for line in lines if line.as_expected is not None]
+    name, meaning = "r2ccl_as_expected", "1 if every conclusive trial ended as expected"
     yield from (f"# HELP {name} {meaning}", f"# TYPE {name} gauge")
-    yield from (f"{name}{_labels(experiment, line)} {int(line.as_expected)}" for line in lines)
+    yield from (f"{name}{_labels(experiment, line)} {int(line.as_expected)}" for line in known)
 
 
 def _labels(experiment: str, line: Line) -> str:

@@ -8,8 +8,7 @@ for the smaller sizes, in small print. Wrong elements are counted over all trial
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from reports import stats
-from reports.headline import Line, at_largest, healthy_shares
+from reports.headline import Line, at_largest
 from reports.metrics import METRICS
 from reports.metrics.cost import unknown_costs
 from reports.metrics.view import DOUBTFUL
@@ -63,18 +62,17 @@ def unit(lines: Sequence[Line]) -> str:
 
 def overview(lines: Sequence[Line]) -> list[Row]:
     """One row per system, in the order of the headline table."""
-    shown = cells_of(lines)
+    shown, kind = cells_of(lines), speed(lines)
     return [
-        _row(system, [li for li in shown if li.system == system], [li for li in lines if li.system == system], lines)
+        _row(system, [li for li in shown if li.system == system], [li for li in lines if li.system == system], kind)
         for system in dict.fromkeys(line.system for line in shown)
     ]
 
 
-def _row(system: str, cells: Sequence[Line], own: Sequence[Line], lines: Sequence[Line]) -> Row:
-    kind = speed(lines)
+def _row(system: str, cells: Sequence[Line], own: Sequence[Line], kind: str) -> Row:
     return Row(
         system,
-        _healthy(cells, f"before_{kind}", [own[system] for own in healthy_shares(lines).values() if system in own]),
+        _healthy(cells, f"before_{kind}"),
         _after(cells, f"after_{kind}"),
         _with_smaller(_slowdown(cells), own, "slowdown"),
         _with_unknown(_with_smaller(_lost(cells), own, "lost_ms"), own),
@@ -99,7 +97,7 @@ def _spread(cells: Sequence[Line], metric: str) -> Cell:
     ordered = sorted(known, key=lambda line: line[metric].median)
     ends = list(dict.fromkeys(number(line[metric].median) for line in (ordered[0], ordered[-1])))
     worst = ordered[-1] if METRICS[metric].better == "lower" else ordered[0]
-    return Cell(" to ".join(ends), f"worst: {_where(worst)}" if len(ends) > 1 else "")
+    return Cell(" to ".join(ends), f"worst: {where(worst)}" if len(ends) > 1 else "")
 
 
 def _with_smaller(cell: Cell, own: Sequence[Line], metric: str) -> Cell:
@@ -120,22 +118,25 @@ def _with_smaller(cell: Cell, own: Sequence[Line], metric: str) -> Cell:
     return Cell(cell.text, "\n".join(told)) if told else cell
 
 
-def _where(line: Line) -> str:
+def where(line: Line) -> str:
+    """The fault and the point on the axes: what tells a cell from the others of its system and size."""
     return ", ".join([line.scenario, *(f"{axis} {value}" for axis, value in line.points.items())])
 
 
-def _healthy(cells: Sequence[Line], metric: str, shares: Sequence[float]) -> Cell:
-    """A later fault does not affect the healthy part, so one setup has one healthy number, whatever the faults."""
-    setups: dict[str, list[float]] = {}
-    for line in cells:
-        if line[metric].n:
-            setups.setdefault(line.setup, []).append(line[metric].median)
-    ends = sorted(stats.median(values) for values in setups.values())
-    if not ends:
+def _healthy(cells: Sequence[Line], metric: str) -> Cell:
+    """The range over the cells, as the figure draws them and the table of all numbers lists them."""
+    medians = [line[metric].median for line in cells if line[metric].n]
+    if not medians:
         return Cell(NOTHING)
-    text = " to ".join(dict.fromkeys(map(number, (ends[0], ends[-1]))))
+    text = " to ".join(dict.fromkeys(map(number, (min(medians), max(medians)))))
+    shares = [line["share"].median for line in with_share(cells)]
     limit = " to ".join(dict.fromkeys(map(percent, (min(shares), max(shares))))) if shares else ""
     return Cell(text, f"{limit} of the NICs' limit" if limit else "")
+
+
+def with_share(cells: Sequence[Line]) -> list[Line]:
+    """The measured cells whose healthy share of the NICs' limit is known."""
+    return [line for line in cells if line.source == "measured" and line["share"].n]
 
 
 def _after(cells: Sequence[Line], metric: str) -> Cell:

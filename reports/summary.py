@@ -13,7 +13,8 @@ import pandas as pd
 
 from r2ccl_core.units import format_rate
 from reports import stats
-from reports.headline import Line, at_largest, headline, healthy_shares
+from reports.headline import Line, headline
+from reports.overview import cells_of, where, with_share
 from reports.setting import Setting
 from reports.trained import training_sentences
 from reports.trial import Trial
@@ -42,7 +43,9 @@ def sentences(frame: pd.DataFrame, scopes: Sequence[str], earlier: Sequence[Tria
     lines = headline(frame)
     told = [*scopes, _simulated(frame), _conclusion(frame), _repeated(earlier), _healthy(lines)]
     for system in dict.fromkeys(line.system for line in lines):
-        told.append(_system(frame[frame["system"] == system], [li for li in lines if li.system == system]))
+        own = [line for line in lines if line.system == system]
+        cells = [line for line in cells_of(lines) if line.system == system]
+        told.append(_system(frame[frame["system"] == system], own, cells))
     return [text for text in [*told, *_comparisons(frame), *training_sentences(frame), _elements(frame)] if text]
 
 
@@ -60,8 +63,7 @@ def scope(frame: pd.DataFrame, setting: Setting) -> str:
         where += f" with {ranks}{setting.nics} NIC{'s' * (setting.nics > 1)}{rate} each"
     ends = (int(frame["size_bytes"].agg(end)) for end in ("min", "max"))
     sizes = ", " + " to ".join(dict.fromkeys(map(sized, ends))) if collectives else ""
-    faulted = int(frame["faulted"].sum())
-    how = _with_faults(faulted, len(frame), "a collective" if collectives else "a step")
+    how = _with_faults(frame, "a collective" if collectives else "a step")
     soft = " Their RDMA is Soft-RoCE (rxe): nothing here is the speed of RDMA hardware." if setting.soft_rdma else ""
     return f"{len(frame)} trial{'s' * (len(frame) != 1)} of {what} over {where}{sizes}, {how}.{soft}"
 
@@ -72,12 +74,19 @@ def _what(operations: Sequence[str]) -> str:
     return ", ".join(operations if len(shared) == len(operations) else [*shared, f"in {len(operations)} forms"])
 
 
-def _with_faults(faulted: int, trials: int, operation: str) -> str:
-    if not faulted:
+def _with_faults(frame: pd.DataFrame, operation: str) -> str:
+    """An inconclusive trial counts as neither: its fault may have missed the operation."""
+    inconclusive = frame["status"] == "inconclusive"
+    faulted, unclear = int((frame["faulted"] & ~inconclusive).sum()), int(inconclusive.sum())
+    without = len(frame) - faulted - unclear
+    if without == len(frame):
         return "without a fault"
-    who = "each" if faulted == trials and trials > 1 else "" if faulted == trials else str(faulted)
-    others = f", {trials - faulted} without" if faulted < trials else ""
-    return f"{who} with a fault during {operation}{others}".strip()
+    if faulted == len(frame):
+        return f"{'each ' * (faulted > 1)}with a fault during {operation}"
+    told = [f"{faulted} with a fault during {operation}"] if faulted else []
+    told += [f"{without} without{'' if faulted else ' a fault'}"] if without else []
+    told += [f"{unclear if faulted or without else 'all'} inconclusive"] if unclear else []
+    return ", ".join(told)
 
 
 def _simulated(frame: pd.DataFrame) -> str:
@@ -118,18 +127,17 @@ def _repeated(earlier: Sequence[Trial]) -> str:
 
 
 def _healthy(lines: Sequence[Line]) -> str:
-    by_setup = healthy_shares(lines)
-    known = [line for line in at_largest([li for li in lines if li.source == "measured"]) if line["share"].n]
+    known = with_share(cells_of(lines))
     if not known:
         return ""
-    shares = [share for own in by_setup.values() for share in own.values()]
+    shares = [line["share"].median for line in known]
     between = " to ".join(dict.fromkeys(f"{100 * s:.1f}" for s in (min(shares), max(shares))))
     sizes = ", ".join(dict.fromkeys(sized(line.size_bytes) for line in known))
     limits = ", ".join(dict.fromkeys(f"{line['before_gbs'].median / line['share'].median:.4g}" for line in known))
     return f"Healthy, at {sizes}, the bus bandwidth was {between} % of what the NICs carry ({limits} GB/s)."
 
 
-def _system(trials: pd.DataFrame, lines: Sequence[Line]) -> str:
+def _system(trials: pd.DataFrame, lines: Sequence[Line], cells: Sequence[Line]) -> str:
     name = f"{lines[0].system} ({_kind(trials.iloc[0])})"
     faulted = trials[trials["faulted"] & (trials["status"] != "inconclusive")]
     if faulted.empty:
@@ -143,7 +151,7 @@ def _system(trials: pd.DataFrame, lines: Sequence[Line]) -> str:
     right = ", as expected" if stopped["expected"].all() else ""
     lost = f". {len(stopped)} of its {len(faulted)} faulted trials failed{right}" if len(stopped) else ""
     if faulted["scenario"].nunique() > 1:
-        return f"{name} {_over_scenarios(lines)}{lost}."
+        return f"{name} {_over_scenarios(lines, cells)}{lost}."
     known = [line for line in lines if line["slowdown"].n]
     if not known:
         return f"{name}{_no_slowdown(faulted)}{lost}."
@@ -166,24 +174,29 @@ def _no_slowdown(faulted: pd.DataFrame) -> str:
     return f": no trial has iterations both before and after the fault ({why})"
 
 
-def _over_scenarios(lines: Sequence[Line]) -> str:
-    """Several scenarios have no common median: states the mildest and the worst, each at its largest size."""
+def _over_scenarios(lines: Sequence[Line], cells: Sequence[Line]) -> str:
+    """Several scenarios have no common median: states the mildest and the worst of the first table's cells (`cells`),
+    or, if none of these has a T/T0, of the largest size that has one."""
     known = [line for line in lines if line["slowdown"].n]
-    largest = {line.scenario: line for line in sorted(known, key=lambda line: line.size_bytes)}
+    largest = [line for line in cells if line["slowdown"].n]
+    largest = largest or [line for line in known if line.size_bytes == max(each.size_bytes for each in known)]
     faulted = dict.fromkeys(line.scenario for line in lines if line.scenario != "healthy")
     if not largest:
         why = "no trial has iterations both before and after its fault"
         if any(line.disturbed for line in lines):
             why = "its T/T0 is not known, because something else slowed the iterations before the fault"
         return f"met {len(faulted)} scenarios; {why}"
-    ordered = sorted(largest.values(), key=lambda line: line["slowdown"].median)
-    ends = [f"{number(line['slowdown'].median)} ({line.scenario}{_comma_size(line)})" for line in ordered]
+    ordered = sorted(largest, key=lambda line: line["slowdown"].median)
+    ends = [f"{number(line['slowdown'].median)} ({where(line)}{_comma_size(line)})" for line in ordered]
     span = f"T/T0 from {ends[0]} to {ends[-1]}" if len(ends) > 1 else f"T/T0 {ends[0]}"
-    slowed = {line.scenario for line in lines if line.disturbed} - set(largest)
-    rest = len(faulted) - len(largest) - len(slowed)
-    more = f"; that of {len(slowed)} more is not known" if slowed else ""
+    went_on, told = ({line.scenario for line in some} for some in (known, largest))
+    slowed = {line.scenario for line in lines if line.disturbed} - went_on
+    rest = len(faulted) - len(went_on) - len(slowed)
+    smaller = len(went_on - told)
+    more = f"; that of {smaller} more is known at smaller sizes only" if smaller else ""
+    more += f"; that of {len(slowed)} more is not known" if slowed else ""
     more += f"; {rest} more {'has' if rest == 1 else 'have'} no iterations after the fault" if rest else ""
-    return f"went on in {len(largest) + len(slowed)} of {len(faulted)} scenarios, {span}{more}"
+    return f"went on in {len(went_on) + len(slowed)} of {len(faulted)} scenarios, {span}{more}"
 
 
 def _comma_size(line: Line) -> str:

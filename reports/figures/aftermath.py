@@ -1,5 +1,6 @@
 """The sequence of events after the fault: noticed, moved to other NICs, traffic back, or stopped with an error."""
 
+import math
 from collections.abc import Sequence
 
 import pandas as pd
@@ -9,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from reports.figures import style
+from reports.wording import plural
 
 STAGES = {
     "detect_ms": "loss noticed\n(core's log)",
@@ -16,6 +18,10 @@ STAGES = {
     "recover_ms": "traffic back\n(NIC counters)",
     "error_after_ms": "stopped with\nan error",
 }
+
+MOST_LABELS, MOST_LABELS_NARROW = 18, 7
+"""At most this many labels of the logarithmic axis fit beside each other, on a page and on a phone: the longest,
+``0.01`` and ``5000``, are 0.35 inches wide with their gap, and a phone's axis is 2.7 inches wide."""
 
 
 def draw(frame: pd.DataFrame) -> Figure:
@@ -34,7 +40,7 @@ def draw(frame: pd.DataFrame) -> Figure:
             )
             _medians(ax, long, systems)
             ax.set_xscale("log")
-            ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            ax.xaxis.set_major_locator(LogLocator(subs=_marked(*ax.get_xlim())))
             ax.xaxis.set_minor_locator(NullLocator())
         ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         ax.grid(axis="x", color="#E4E4E4")
@@ -44,6 +50,12 @@ def draw(frame: pd.DataFrame) -> Figure:
         ax.set_ylim(len(STAGES) - 0.5, -0.5)
         style.legend(figure, systems, systems)
     return figure
+
+
+def _marked(low: float, high: float) -> tuple[int, ...]:
+    """The multiples of the powers of ten that have a label: as many as stand side by side."""
+    decades, most = math.log10(high / low), MOST_LABELS_NARROW if style.narrow() else MOST_LABELS
+    return next((subs for subs in ((1, 2, 5), (1, 3)) if decades * len(subs) <= most), (1,))
 
 
 def _medians(ax: Axes, long: pd.DataFrame, systems: Sequence[str]) -> None:
@@ -66,9 +78,10 @@ def times(frame: pd.DataFrame) -> pd.DataFrame:
 
 def caption(frame: pd.DataFrame) -> str:
     """Describes the figure, with the number of trials."""
+    conclusive = int((frame["faulted"] & (frame["status"] != "inconclusive")).sum())
     return (
-        f"Times from the fault to each of its signs, by system, over all sizes, {int(frame['faulted'].sum())} trials; "
-        "every dot is one trial, "
+        "Times from the fault to each of its signs, by system, over all sizes, "
+        f"{plural(conclusive, 'trial')}; every dot is one trial, "
         "the bars are medians. Counters of the struck host are read every millisecond right after the fault (in runs "
         "before November 2026 every 10 ms), which is the resolution of the third line."
     )

@@ -41,10 +41,13 @@ def caption(frame: pd.DataFrame) -> str:
     """Describes the figure, with the number of repeats."""
     shown = frame[frame["slowdown"].notna()]
     left_out = [s for s in style.systems_of(frame) if not (shown["system"] == s).any()]
-    stopped = [s for s in left_out if (frame.loc[frame["system"] == s, "status"] == "failed").all()]
+    ends = {s: set(frame.loc[frame["system"] == s, "status"]) - {"inconclusive"} for s in left_out}
+    stopped = [s for s in left_out if ends[s] == {"failed"}]
+    unclear = [s for s in left_out if not ends[s]]
     slowed = set(frame.loc[frame["disturbed"] != "", "system"])
-    short = [s for s in left_out if s not in stopped and s not in slowed]
+    short = [s for s in left_out if s not in (*stopped, *unclear, *slowed)]
     words = f" {', '.join(stopped)} stopped and {'has' if len(stopped) == 1 else 'have'} no T/T0." if stopped else ""
+    words += f" No trial of {', '.join(unclear)} is conclusive." if unclear else ""
     words += f" {', '.join(short)} ran too few iterations before or after the fault for a T/T0." if short else ""
     unknown = int(frame["disturbed_slowdown"].sum())
     words += f" {plural(unknown, 'trial')} whose healthy iterations were disturbed: none is known." if unknown else ""

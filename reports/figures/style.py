@@ -220,8 +220,12 @@ def with_values(frame: pd.DataFrame, column: str) -> list[str]:
 
 
 def repeats_text(frame: pd.DataFrame) -> str:
-    """The number of repeats per point, for the caption."""
-    return f"{count_text(frame.groupby(['case', 'system', 'size_bytes'], observed=True).size(), 'repeat')} per point"
+    """The number of repeats per point, for the caption; an inconclusive trial is in no point."""
+    conclusive = frame[frame["status"] != "inconclusive"]
+    if conclusive.empty:
+        return "no trial is conclusive"
+    counts = conclusive.groupby(["case", "system", "size_bytes"], observed=True).size()
+    return f"{count_text(counts, 'repeat')} per point"
 
 
 def count_text(counts: pd.Series, noun: str) -> str:

@@ -92,3 +92,24 @@ def test_models_that_agree_share_a_line(frame: pd.DataFrame) -> None:
     heights = [text.xy[1] for text in ax.texts]
     low, high = ax.get_ylim()
     assert min(b - a for a, b in pairwise(heights)) >= 0.99 * slowdown.LABEL_HEIGHT * (high - low)
+
+
+def test_words_and_first_table_tell_one_range_over_all_collectives_and_faults(frame: pd.DataFrame) -> None:
+    slow = frame.assign(
+        scenario="slow",
+        case=frame["case"] + ", slow",
+        slowdown=frame["slowdown"] * 1.1,
+        before_gbs=frame["before_gbs"] * 0.9,
+        share=frame["share"] * 0.9,
+    )
+    both = pd.concat([frame, slow])
+    lines, texts = headline(both), sentences(both, [])
+    for row in (row for row in overview(lines) if row.system in GOING):
+        (said,) = [text for text in texts if text.startswith(f"{row.system} (")]
+        ends = re.findall(r"([0-9.]+) \((\w+, collective all_\w+), 8MiB\)", said)
+        assert " to ".join(value for value, _ in ends) == row.slowdown.text, said
+        assert [where for _, where in ends] == ["nic_down, collective all_reduce", "slow, collective all_gather"]
+        cells = [li["before_gbs"].median for li in lines if li.system == row.system and li.size_bytes == 8 << 20]
+        assert row.healthy.text == f"{min(cells):.3g} to {max(cells):.3g}"
+    shares = [100 * line["share"].median for line in lines if line.size_bytes == 8 << 20]
+    assert any(f"was {min(shares):.1f} to {max(shares):.1f} % of what" in text for text in texts)

@@ -1,8 +1,9 @@
 """How long a host's traffic was down after a fault, from its NIC counters. Pure.
 
 The counters are samples of cumulative bytes (every 10 ms or so, every millisecond right after a fault); two samples
-give one mean throughput. Recovery is the time from the fault to the start of the first interval from which the host
-sends as fast as it does later, on the remaining NICs. Its resolution is the sampling interval.
+give one mean throughput. Recovery is the time from the fault's effect to the start of the first interval, after traffic
+stopped, from which the host sends as fast as it does later, on the remaining NICs. Its resolution is the sampling
+interval: what is shorter is 0.
 """
 
 import numpy as np
@@ -14,6 +15,14 @@ RECOVERED = 0.8
 """Share of the later throughput at which traffic counts as recovered."""
 STEADY_NS = 10_000_000
 """How long traffic must stay at that level."""
+RESOLUTION_NS = 1_000_000
+"""The closest that samples are taken; no time is known better."""
+ON_ITS_WAY_NS = 10_000_000
+"""How long after a fault a host sends on what had been ready by then: 8 ms at 16 MiB in a black hole. A later pause is
+another one, such as that between the phases of a collective."""
+SENDS = 0.05
+"""Share of the later throughput below which nothing is sent: in stalls of black holes, probes and acknowledgements came
+to 0.003 of it at most."""
 MIN_SAMPLES = 5
 """An iteration shorter than this many samples is too short to show a dip."""
 
@@ -50,11 +59,26 @@ def host_total(rates: pd.DataFrame, host: str) -> tuple[Floats, Floats, Floats]:
     return table["start_ns"].to_numpy(np.float64), ends, table["bit_s"].to_numpy(np.float64)
 
 
-def recovery_ns(rates: pd.DataFrame, host: str, fault_ns: int, hit_end_ns: int, after: tuple[int, int]) -> float | None:
-    """Time from the fault until traffic on `host` has recovered; None if the counters are too coarse to tell.
+def effect_ns(rates: pd.DataFrame, host: str, nic: str, window: tuple[int, int]) -> float:
+    """When the fault took effect, within the `window` of its injection: once the struck NIC sent nothing more.
+
+    The end of the window if the NIC has no counters or still sends.
+    """
+    own = rates[(rates["host"] == host) & (rates["nic"] == nic)]
+    if own.empty:
+        return float(window[1])
+    sent = own[(own["bit_s"] > 0) & (own["start_ns"] < window[1])]
+    return float(np.clip(sent["end_ns"].max(), *window)) if len(sent) else float(window[0])
+
+
+def recovery_ns(
+    rates: pd.DataFrame, host: str, fault_ns: float, hit_end_ns: int, after: tuple[int, int]
+) -> float | None:
+    """Time from `fault_ns`, when the fault took effect, until traffic on `host` has recovered; 0 if it did not stop for
+    as long as a sample takes; None if the counters are too coarse to tell.
 
     `after` spans the iterations after the hit one. Traffic must return to their throughput and keep it for `STEADY_NS`,
-    so a burst between two close samples does not count.
+    so a burst between two close samples does not count; nor does what was still on its way when the fault came.
     """
     starts, ends, total = host_total(rates, host)
     inside = (starts >= after[0]) & (ends <= after[1])
@@ -63,10 +87,23 @@ def recovery_ns(rates: pd.DataFrame, host: str, fault_ns: int, hit_end_ns: int, 
     # The upper quartile, because the line is idle between iterations, and idle time is no measure of its speed.
     enough = RECOVERED * float(np.percentile(total[inside], 75))
     moved = np.cumsum(total * (ends - starts))
-    steady = np.interp(starts + STEADY_NS, ends, moved) - np.interp(starts, ends, moved)
-    back = (starts >= fault_ns) & (starts + STEADY_NS <= hit_end_ns) & (steady >= enough * STEADY_NS)
+    steady = np.interp(starts + STEADY_NS, ends, moved) - np.interp(starts, ends, moved) >= enough * STEADY_NS
+    since = (starts >= fault_ns) & (starts + STEADY_NS <= hit_end_ns)
+    slow = since & ~steady
+    # A pause and what shows that it is over do not fit into less.
+    if hit_end_ns - fault_ns < 2 * STEADY_NS or not since.any():
+        return None
+    if not slow.any() or starts[slow][0] > fault_ns + ON_ITS_WAY_NS:
+        return 0.0
+    stopped = starts[slow][0]
+    back = since & steady & (starts > stopped)
     if not back.any():
-        return float(hit_end_ns - fault_ns)
+        # A host that sent on and then nothing more in this iteration had no more to send.
+        later = (starts >= stopped + STEADY_NS) & (ends <= hit_end_ns) & (total >= SENDS * enough)
+        went_on = bool((since & steady).any()) and not later.any()
+        return 0.0 if went_on else float(hit_end_ns - fault_ns)
     first = starts[back][0]
-    fast = (starts >= first) & (starts < first + STEADY_NS) & (total >= enough)
-    return float((starts[fast][0] if fast.any() else first) - fault_ns)
+    fast = np.flatnonzero((starts >= first) & (starts < first + STEADY_NS) & (total >= enough))
+    at = int(fast[0]) if fast.size else int(np.flatnonzero(back)[0])
+    took = float(starts[at] - fault_ns)
+    return took if took >= max(RESOLUTION_NS, ends[at - 1] - starts[at - 1]) else 0.0

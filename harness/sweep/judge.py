@@ -101,6 +101,8 @@ class Facts:
     """Hosts whose kernel ended a process for lack of memory."""
     checkers: Sequence[Checker] = (elements,)
     """The checkers that decide whether results are right."""
+    lengthen: str = ""
+    """How an experiment makes the iterations last longer, so that a fault hits one; empty: not by one key."""
     nic_bytes: Mapping[str, float] = field(default_factory=dict)
     """By host, bytes that each NIC carries in an evenly spread collective; empty if ranks move no data."""
 
@@ -331,7 +333,7 @@ def _doubt(facts: Facts, evidence: Evidence) -> str | None:
     if facts.fault is None:
         return "the fault was never injected"
     if not evidence.in_flight:
-        return "the fault missed the collective: it was not inside an iteration in flight on every rank"
+        return f"the fault missed the collective: {_missed(facts)}"
     if idle := _idle(facts):
         return idle
     for injection in facts.injections:
@@ -340,6 +342,18 @@ def _doubt(facts: Facts, evidence: Evidence) -> str | None:
         if missing:
             return missing
     return f"not as it was before: {facts.changed[0]}" if facts.changed else None
+
+
+def _missed(facts: Facts) -> str:
+    """Where the first injection fell, and the remedy if that was after the last iteration."""
+    assert facts.fault is not None
+    ended = [r.finished[max(r.finished)] for r in facts.ranks if len(r.finished) >= facts.iterations]
+    over_ns = max((timed.t_ns + timed.duration_ns for timed in ended), default=0)
+    if len(ended) < len(facts.ranks) or over_ns > facts.fault.t_after_ns:
+        return "it was not inside an iteration in flight on every rank"
+    late_ms = (facts.fault.t_after_ns - over_ns) / 1e6
+    remedy = f"; {facts.lengthen}" if facts.lengthen else ""
+    return f"the iterations were all over {late_ms:.1f} ms before it had taken effect{remedy}"
 
 
 def _idle(facts: Facts) -> str | None:

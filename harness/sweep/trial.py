@@ -552,6 +552,7 @@ def _facts(run: _Run) -> Facts:
         left_out=run.left_out,
         starved=frozenset(host for host, seen in run.readings.items() if _starved(seen)),
         checkers=run.testbed.experiment.workload.checkers,
+        lengthen=run.testbed.experiment.workload.lengthen,
         nic_bytes=nic_bytes(run.testbed, trial),
     )
 

@@ -77,6 +77,8 @@ class Workload(Model):
 
     counts: ClassVar[str] = "iterations"
     """What an iteration is called, in the plural."""
+    lengthen: ClassVar[str] = ""
+    """How to make a trial last longer whose iterations are over before a fault comes; empty: not by one key."""
     checkers: ClassVar[Sequence[Checker]] = ()
     """The definition of "correct"; a trial is wrong by the first checker that gives a reason."""
     backends: ClassVar[Sequence[BackendName]] = ()

@@ -60,6 +60,7 @@ class CollectiveWorkload(Workload):
     ib_write_bw: str = "ib_write_bw"
     """perftest's program, by name or path, the same on every host."""
 
+    lengthen: ClassVar[str] = "a longer workload.min_duration adds iterations"
     checkers: ClassVar[Sequence[Checker]] = (elements,)
     backends: ClassVar[Sequence[BackendName]] = (
         "perf",

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from reports.figures import style
+from reports.figures.recovery import LEAST_MS
 from reports.wording import plural
 
 STAGES = {
@@ -69,11 +70,12 @@ def _medians(ax: Axes, long: pd.DataFrame, systems: Sequence[str]) -> None:
 
 
 def times(frame: pd.DataFrame) -> pd.DataFrame:
-    """The data of the figure: one row per trial and stage; a time of 0 is drawn at the clock's resolution of 0.01
-    ms."""
+    """The data of the figure: one row per trial and stage; a time of 0 is drawn at the clock's resolution of 0.01 ms,
+    and one of the counters at theirs."""
     long = frame.melt(id_vars=["system", "size_bytes"], value_vars=list(STAGES), var_name="stage", value_name="ms")
     long = long.dropna(subset=["ms"])
-    return long.assign(stage=long["stage"].map(STAGES), ms=long["ms"].clip(lower=0.01))
+    least = long["stage"].map({"recover_ms": LEAST_MS}).fillna(0.01)
+    return long.assign(stage=long["stage"].map(STAGES), ms=long["ms"].clip(lower=least))
 
 
 def caption(frame: pd.DataFrame) -> str:
@@ -83,5 +85,6 @@ def caption(frame: pd.DataFrame) -> str:
         "Times from the fault to each of its signs, by system, over all sizes, "
         f"{plural(conclusive, 'trial')}; every dot is one trial, "
         "the bars are medians. Counters of the struck host are read every millisecond right after the fault (in runs "
-        "before November 2026 every 10 ms), which is the resolution of the third line."
+        "before November 2026 every 10 ms), which is the resolution of the third line: it counts from when the broken "
+        f"NIC sends nothing more, and a host that did not stop for so long is drawn at {LEAST_MS:g} ms."
     )

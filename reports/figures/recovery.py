@@ -6,7 +6,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from reports.figures import style
+from reports.recovery import RESOLUTION_NS
 from reports.stats import Floats
+
+LEAST_MS = RESOLUTION_NS / 1e6
+"""Where times of 0 are drawn, which are shorter than the counters can tell."""
 
 
 def draw(frame: pd.DataFrame) -> Figure:
@@ -26,7 +30,7 @@ def draw(frame: pd.DataFrame) -> Figure:
                     times, shares, look.marker, color=look.color, markersize=4.5, markeredgecolor="white",
                     markeredgewidth=0.4,
                 )  # fmt: skip
-        known = frame["recover_ms"].dropna().clip(lower=0.01)
+        known = frame["recover_ms"].dropna().clip(lower=LEAST_MS)
         wide = known.max() > 10 * known.min()
         if wide:
             ax.set_xscale("log")
@@ -42,7 +46,7 @@ def draw(frame: pd.DataFrame) -> Figure:
 
 def steps(frame: pd.DataFrame, system: str) -> tuple[Floats, Floats]:
     """A system's sorted times (ms), and the share of trials (%) that had recovered by each."""
-    times = np.sort(frame[frame["system"] == system]["recover_ms"].dropna().to_numpy(np.float64)).clip(min=0.01)
+    times = np.sort(frame[frame["system"] == system]["recover_ms"].dropna().to_numpy(np.float64)).clip(min=LEAST_MS)
     return times, 100 * np.arange(1, times.size + 1) / max(1, times.size)
 
 
@@ -51,8 +55,9 @@ def caption(frame: pd.DataFrame) -> str:
     counts = frame.groupby("system", sort=False)["recover_ms"].count()
     told = ", ".join(f"{system} {count}" for system, count in counts.items() if count)
     return (
-        "Recovery time by system: from the fault until the struck host sends at 80 % of its later speed again, by its "
-        "NIC counters (read every millisecond right after the fault; in runs before November 2026 every 10 ms). Every "
-        "step is one trial, all sizes together; "
+        "Recovery time by system: from when the fault took effect (the NIC that broke sends nothing more) until the "
+        "struck host sends at 80 % of its later speed again, by its NIC counters (read every millisecond right after "
+        "the fault; in runs before November 2026 every 10 ms). A host that did not stop for so long is drawn at "
+        f"{LEAST_MS:g} ms. Every step is one trial, all sizes together; "
         f"trials: {told}. Compared: how late each system is back, in the share of its trials."
     )

@@ -26,18 +26,21 @@ def _returned(view: View) -> float | None:
 
 
 def _recovered(view: View) -> float | None:
-    """By the counters: from the fault until the struck host again sends at its later speed."""
+    """By the counters: from the fault's effect until the struck host again sends at its later speed."""
     trial, hit = view.trial, view.in_phase("hit")
     later = [i for i in trial.iterations if i.phase == "after"]
     # Several failures cause several dips; only the first dip belongs to the first failure.
     if trial.fault is None or trial.further_faults or not hit or not later or view.fine_samples is None:
         return None
-    from reports.recovery import recovery_ns, throughput
+    from reports.recovery import effect_ns, recovery_ns, throughput
 
     own = view.fine_samples[view.fine_samples["host"] == trial.fault.host]
     span = later[0].t_ns, later[-1].t_ns + later[-1].duration_ns
     hit_end_ns = hit[-1].t_ns + hit[-1].duration_ns
-    took = recovery_ns(throughput(own), trial.fault.host, trial.fault.t_before_ns, hit_end_ns, span)
+    rates = throughput(own)
+    window = trial.fault.t_before_ns, trial.fault.t_after_ns
+    since_ns = effect_ns(rates, trial.fault.host, trial.fault.nic, window)
+    took = recovery_ns(rates, trial.fault.host, since_ns, hit_end_ns, span)
     return None if took is None else took / 1e6
 
 
@@ -57,8 +60,10 @@ METRICS = (
     Metric("detect_ms", "ms", "lower", "from the fault to its first sign in any core", _detected, of="some trials"),
     Metric("migrate_ms", "ms", "lower", "from the fault to the first chunk moved", _migrated, of="some trials"),
     Metric(
-        "recover_ms", "ms", "lower", "from the fault until the struck host sends at its later speed", _recovered,
-        of="some trials",
+        "recover_ms", "ms", "lower",
+        "from the fault's effect until the struck host sends at its later speed (0: it did not stop for as long as a "
+        "sample takes, 1 ms)",
+        _recovered, of="some trials",
     ),
     Metric("return_ms", "ms", "lower", "from the heal until the NIC carries again", _returned, of="some trials"),
     Metric(

@@ -174,6 +174,9 @@ class View:
         faster = 1 - stats.mean(i.duration_ns for i in self.since) / self.healthy_mean_ns
         if self._gains_nothing and faster > DOUBTFUL:
             return "the iterations before the fault were slower than those with it"
+        # The hit iteration may hide it in the mean, where the others are few or short.
+        if self._medians_gain:
+            return "the iterations before the fault were slower than those after it"
         return ""
 
     @cached_property
@@ -185,8 +188,11 @@ class View:
     def disturbed_slowdown(self) -> bool:
         """Whether T/T0 is not known either. Medians bear a few slow iterations, unless they say that a fault makes a
         collective faster."""
-        if not self.disturbed or self.comes_and_goes:
-            return bool(self.disturbed)
+        return bool(self.disturbed) if self.comes_and_goes else self._medians_gain
+
+    @cached_property
+    def _medians_gain(self) -> bool:
+        """Whether T/T0 says that a fault makes the iterations faster although it cannot."""
         return self._gains_nothing and self.usual_ns("after") < (1 - DOUBTFUL) * self.healthy_ns
 
     @cached_property

@@ -245,6 +245,18 @@ def test_doubts(changes: dict[str, Any], reason: str) -> None:
     assert judgement.reason.startswith(reason)
 
 
+def test_a_fault_after_the_last_iteration_names_the_remedy() -> None:
+    over = 4 * PERIOD + LENGTH
+    late = replace(FAULT, t_before_ns=over + 3 * MS, t_after_ns=over + 5 * MS)
+    remedy = "a longer workload.min_duration adds iterations"
+    judgement = judge(survived(injections=(late,), lengthen=remedy))
+    told = "the fault missed the collective: the iterations were all over 5.0 ms before it had taken effect"
+    assert judgement.reason == f"{told}; {remedy}"
+    assert judge(survived(injections=(late,))).reason == told, "where no one key helps, none is named"
+    between = replace(FAULT, t_before_ns=LENGTH + MS, t_after_ns=LENGTH + 2 * MS)
+    assert "in flight on every rank" in judge(survived(injections=(between,), lengthen=remedy)).reason
+
+
 def test_a_few_late_frames_are_no_doubt() -> None:
     assert judge(survived(samples={"host1": samples(leak=SLACK_BYTES)})).status == "ok"
 

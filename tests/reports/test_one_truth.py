@@ -116,8 +116,10 @@ def truth(trials: list[Trial]) -> dict[str, float]:
         disturbed = bool(since) and is_disturbed(ms["before"], since)
         if ms["before"] and ms["rest"]:
             ratio = typical(ms["rest"]) / typical(ms["before"])
-            # Medians bear a slow iteration, but no loss of a NIC makes a collective faster.
-            if not disturbed or (trial.scenario != "flap" and ratio >= 0.95):
+            # Medians bear a slow iteration, but no loss of a NIC makes a collective faster, whatever the means say.
+            faster = trial.scenario != "flap" and ratio < 0.95
+            disturbed |= faster
+            if not disturbed or (trial.scenario != "flap" and not faster):
                 found.setdefault("slowdown", []).append(ratio)
         if ms["before"] and since and not disturbed:
             found.setdefault("lost_ms", []).append(sum(since) - len(since) * fmean(ms["before"]))
@@ -393,6 +395,24 @@ def test_a_slow_iteration_before_the_fault_leaves_the_medians_that_say_that_it_c
     assert (line.disturbed, line.disturbed_slowdown, line["slowdown"].median) == (1, 0, 1.5)
     assert overview([line])[0].slowdown.text == "1.5"
     assert "What 1 trial lost is not known: " in remarks([line])[0]
+
+
+def test_a_stall_in_the_mean_hides_no_healthy_iterations_that_were_slower_than_those_after_the_fault() -> None:
+    run = a_run()
+    made = [("before", 34), ("before", 34), ("hit", 1200), ("after", 15), ("after", 15)]
+    first = run.trials[0].iterations[0]
+    iterations = tuple(
+        first.model_copy(
+            update={"iteration": n, "phase": p, "t_ns": n, "duration_ns": ms * 1_000_000, "busbw_gbs": 2 / ms}
+        )
+        for n, (p, ms) in enumerate(made)
+    )
+    new = replace(run, trials=(run.trials[0].model_copy(update={"iterations": iterations}),))
+    assert disagreements(new) == []
+    (line,) = headline(trial_frame([new]))
+    assert (line.disturbed, line.disturbed_slowdown, line["slowdown"].n, line["lost_ms"].n) == (1, 1, 0, 0)
+    assert overview([line])[0].slowdown.text == "not known"
+    assert "time lost and T/T0 not known" in trial_line(new.trials[0], 1.0)
 
 
 def counts_everything(metric: Metric, view: Any) -> float | None:

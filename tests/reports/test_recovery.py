@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.recovery import host_total, recovery_ns, throughput
+from reports.recovery import effect_ns, host_total, recovery_ns, throughput
 from reports.series import APART_NS, thinned
 
 MS = 1_000_000
@@ -64,6 +64,52 @@ def test_close_samples_tell_it_to_a_millisecond_and_bursts_do_not_count() -> Non
     assert recovery_ns(coarse, "host0", FAULT, 400 * MS, (400 * MS, 600 * MS)) == pytest.approx(
         back - FAULT, abs=10 * MS
     )
+
+
+def hole(quiet_ns: tuple[int, int], begins_ns: int) -> pd.DataFrame:
+    """Two NICs, sampled every millisecond; eth1 sends nothing from `begins_ns` on, neither does in `quiet_ns`."""
+    rows = []
+    for nic in ("eth0", "eth1"):
+        sent = 0
+        for t_ns in range(0, 610 * MS, MS):
+            rows.append((t_ns, "host0", nic, 0, sent, True))
+            idle = quiet_ns[0] <= t_ns < quiet_ns[1] or (nic == "eth1" and t_ns >= begins_ns)
+            sent += 0 if idle else 6_250
+    return pd.DataFrame(rows, columns=["t_ns", "host", "nic", "rx_bytes", "tx_bytes", "up"])
+
+
+def recovered(samples: pd.DataFrame, window: tuple[int, int]) -> float | None:
+    rates = throughput(samples)
+    since_ns = effect_ns(rates, "host0", "eth1", window)
+    return recovery_ns(rates, "host0", since_ns, 400 * MS, (400 * MS, 600 * MS))
+
+
+def test_what_was_sent_before_the_fault_had_taken_effect_is_no_recovery() -> None:
+    """An injection of 15 ms, of which the NIC sends on for 12, and a host that is then quiet for 60."""
+    begins = FAULT + 12 * MS
+    samples, window = hole((begins, begins + 60 * MS), begins), (FAULT, FAULT + 15 * MS)
+    assert effect_ns(throughput(samples), "host0", "eth1", window) == begins
+    assert recovered(samples, window) == 60 * MS
+
+
+def test_what_was_on_its_way_is_no_recovery() -> None:
+    """The other NIC sends for 7 ms after the broken one stopped, and only then is the host quiet."""
+    samples = hole((FAULT + 7 * MS, FAULT + 90 * MS), FAULT)
+    assert recovered(samples, (FAULT - MS, FAULT + MS)) == 90 * MS
+
+
+def test_a_host_that_did_not_stop_took_no_time_that_can_be_told() -> None:
+    window = FAULT, FAULT + 2 * MS
+    assert recovered(hole((0, 0), FAULT), window) == 0
+    assert recovered(hole((FAULT + 80 * MS, FAULT + 120 * MS), FAULT), window) == 0, "a later pause is another one"
+    assert recovered(hole((FAULT + 12 * MS, 400 * MS), FAULT), window) == 0, "it had nothing more to send"
+
+
+def test_the_effect_lies_within_the_injection() -> None:
+    rates = throughput(hole((0, 0), FAULT))
+    assert effect_ns(rates, "host0", "eth9", (FAULT, FAULT + MS)) == FAULT + MS, "no counters"
+    assert effect_ns(rates, "host0", "eth0", (FAULT, FAULT + 2 * MS)) == FAULT + 2 * MS, "it sends on"
+    assert effect_ns(rates, "host0", "eth1", (FAULT + 9 * MS, FAULT + 12 * MS)) == FAULT + 9 * MS, "idle before"
 
 
 def test_close_samples_are_thinned_and_the_last_stays() -> None:

@@ -1,9 +1,8 @@
 """Decides by the rules whether NEW is worse than BASE, cell by cell. Pure.
 
 A change is a regression only if its whole 95 % interval lies beyond the tolerance. If the repeats do not show this, the
-conclusion says so; it is neither a pass nor a failure. A measure that BASE has and NEW lacks, although NEW ran the same
-trials (a system that now stops), is a regression; if all those trials stayed inconclusive, or something else slowed
-their healthy iterations, nothing is concluded. For a
+conclusion says so; it is neither a pass nor a failure. A measure of trials that went on, which NEW lacks because all
+its trials now fail, is a regression; if NEW lacks a measure for another reason, nothing is concluded. For a
 metric that is a total (`reports.metrics`), totals are shown and judged, scaled to the number of trials of NEW.
 """
 
@@ -24,7 +23,7 @@ Conclusion = Literal[
     "not run in NEW", "no error in NEW", "no ratio of such values",
 ]  # fmt: skip
 UNKNOWN = ("not run in NEW", "inconclusive in NEW", "not known in NEW")
-"""Conclusions after which nothing can be said of NEW as a whole."""
+"""Conclusions after which nothing can be said of NEW as a whole, whatever the metric."""
 FEW = ("too few repeats", "too few known repeats")
 """Conclusions that more repeats may change."""
 
@@ -52,8 +51,18 @@ class Finding:
     @property
     def regressed(self) -> bool:
         """Whether this finding fails the comparison."""
-        missing = self.conclusion == "not measured in NEW" and not METRICS[self.metric].of.startswith("some")
-        return self.conclusion == "regression" or missing
+        return self.conclusion == "regression"
+
+    @property
+    def compared(self) -> bool:
+        """Whether both sides say something: values, or that every trial of NEW fails."""
+        return bool(self.base.n and self.new.n) or self.regressed
+
+    @property
+    def unknown(self) -> bool:
+        """Whether NEW lacks what it should have, for a reason that says nothing of NEW."""
+        gap = self.conclusion == "not measured in NEW" and not METRICS[self.metric].of.startswith("some")
+        return self.conclusion in UNKNOWN or gap
 
     @property
     def told(self) -> tuple[float, float]:
@@ -150,6 +159,9 @@ def _missing(metric: str, part: pd.DataFrame) -> Conclusion:
         return "inconclusive in NEW"
     if _unknown(part, metric).all():
         return "not known in NEW"
+    ended = part[part["status"] != "inconclusive"]
+    if METRICS[metric].of == "trials that went on" and (ended["status"] == "failed").all():
+        return "regression"
     return "no error in NEW" if metric == "error_after_ms" else "not measured in NEW"
 
 
@@ -187,9 +199,9 @@ def regressions(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def is_open(findings: Sequence[Finding]) -> bool:
-    """Whether nothing can be concluded: a part of BASE was not run or stayed inconclusive in NEW, or no measure had
+    """Whether nothing can be concluded: NEW did not run, or did not measure, a part of BASE, or no measure had
     enough repeats. Counts need no repeats and do not change this."""
-    if any(finding.conclusion in UNKNOWN for finding in findings):
+    if any(finding.unknown for finding in findings):
         return True
     measured = [finding for finding in findings if METRICS[finding.metric].aggregate != "total"]
     return bool(measured) and all(finding.conclusion in FEW for finding in measured)

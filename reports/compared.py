@@ -1,6 +1,7 @@
 """A comparison as people and programs read it: one line per finding, Markdown, JSON. Pure."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from reports import machine
@@ -8,7 +9,7 @@ from reports.compare import Finding, is_open, regressions
 from reports.machines import Difference
 from reports.metrics import METRICS
 from reports.stats import Estimate
-from reports.wording import NOTHING, at_size, number, plain, sized
+from reports.wording import NOTHING, at_size, number, plain, plural, sized
 
 HEADINGS = ("size", "system", "metric", "BASE", "NEW", "repeats", "change", "interval", "tolerated", "conclusion")
 
@@ -71,17 +72,28 @@ def told(findings: Sequence[Finding], differences: Sequence[Difference]) -> list
             "BASE and NEW are medians, a change is one of means over the repeats: where the two say different things, "
             "single repeats lie far from the others."
         )
-    failed = regressions(findings)
+    failed, compared = regressions(findings), [finding for finding in findings if finding.compared]
+    pairs = plural(len(compared), "comparison")
     if failed:
         first = failed[0]
         where = f"{first.metric} of {plain(first.system)}{at_size(first.size_bytes)}"
-        lines.append(f"{len(failed)} of {len(findings)} comparisons are regressions (first: {where}).")
+        are = "is a regression" if len(failed) == 1 else "are regressions"
+        shown = f"{len(failed)} of {pairs} {are} (first: {where})"
     else:
-        shown = f"No regression is shown in {len(findings)} comparison{'s' * (len(findings) != 1)}"
-        lines.append(shown + "".join(f"; {words}" for words in _untold(findings)) + ".")
-        if is_open(findings):
-            lines.append("Whether NEW is worse is unknown (exit status 3): run the missing trials, or more repeats.")
+        shown = f"No regression is shown in {pairs}"
+    lines.append("; ".join([shown, *_untold(compared)]) + ".")
+    lines.extend(_left_out(findings))
+    if not failed and is_open(findings):
+        lines.append("Whether NEW is worse is unknown (exit status 3): run the missing trials, or more repeats.")
     return lines
+
+
+def _left_out(findings: Sequence[Finding]) -> Iterator[str]:
+    """How many measures only one side has, by reason."""
+    reasons = Counter(finding.conclusion for finding in findings if not finding.compared)
+    if reasons:
+        why = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+        yield f"{plural(reasons.total(), 'more measure')} could not be compared: {why}."
 
 
 def _are_apart(finding: Finding) -> bool:
@@ -93,20 +105,13 @@ def _are_apart(finding: Finding) -> bool:
 
 
 def _untold(findings: Sequence[Finding]) -> Iterator[str]:
-    """What cannot be concluded, by reason."""
+    """What cannot be concluded of what was compared, by reason."""
     for conclusion, one, several in (
         ("too few repeats", "has too few repeats to show one", "have too few repeats to show one"),
         (
             "too few known repeats",
             "has too few repeats whose value is known to show one",
             "have too few repeats whose value is known to show one",
-        ),
-        ("not run in NEW", "was not run in NEW", "were not run in NEW"),
-        ("inconclusive in NEW", "stayed inconclusive in NEW", "stayed inconclusive in NEW"),
-        (
-            "not known in NEW",
-            "is not known in NEW, whose healthy iterations were disturbed",
-            "are not known in NEW, whose healthy iterations were disturbed",
         ),
     ):
         count = sum(finding.conclusion == conclusion for finding in findings)
@@ -121,6 +126,7 @@ def as_json(base: str, new: str, findings: Sequence[Finding], differences: Seque
         "base": base,
         "new": new,
         "regressions": len(regressions(findings)),
+        "compared": sum(finding.compared for finding in findings),
         "differences": [vars(difference) for difference in differences],
         "findings": [_record(finding) for finding in findings],
     }

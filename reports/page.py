@@ -6,6 +6,7 @@ The template escapes every value, whatever its origin; figures are embedded as d
 import base64
 import hashlib
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from reports import columns, palette
+from reports import columns, palette, wording
 from reports.flat import flat
 from reports.headline import Line
 from reports.metrics.cost import not_known
@@ -31,8 +32,8 @@ TEMPLATES = Path(__file__).parent / "templates"
 MAX_TRIAL_ROWS = 2000
 MAX_DETAILS = 200
 MAX_ITERATIONS = 60
-LONG_NUMBER = 10_000
-"""From here on thousands stand apart; shorter numbers read as in the first table and the summary."""
+LONG_NUMBER = 5
+"""From so many digits on thousands stand apart; shorter numbers read as in the first table and the summary."""
 MOST_ODD = 3
 """At most so many sections of unexpected trials are open initially."""
 LONG = ("cluster", "clocks", "continued")
@@ -197,15 +198,11 @@ def _opened(entries: Sequence[Entry]) -> set[tuple[str, str]]:
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Significant digits without an exponent; a dash for a missing value."""
-    if value is None or not math.isfinite(value):
-        return "\N{EN DASH}"
-    value = round(value, 6)
-    if not value:
-        return "0"
-    decimals = min(6, max(0, digits - 1 - math.floor(math.log10(abs(value)))))
-    apart = "\N{NARROW NO-BREAK SPACE}" if abs(value) >= LONG_NUMBER else ""
-    return f"{value:,.{decimals}f}".replace(",", apart).replace("-", "\N{MINUS SIGN}")
+    """The number as every other output has it; thousands of long ones stand apart."""
+    whole, point, rest = wording.number(value, digits).partition(".")
+    if sum(map(str.isdigit, whole)) >= LONG_NUMBER:
+        whole = re.sub(r"(?<=\d)(?=(\d{3})+$)", "\N{NARROW NO-BREAK SPACE}", whole)
+    return f"{whole}{point}{rest}"
 
 
 def estimate(value: Estimate, digits: int = 3, factor: float = 1.0) -> Markup:

@@ -50,7 +50,20 @@ def test_a_system_that_is_gone_is_neither_a_pass_nor_a_failure(tmp_path: Path) -
         path.unlink()
     status, text = run(base, new)
     assert status == 3
-    assert "of them were not run in NEW" in text and "NEW is worse is unknown" in text.splitlines()[-1]
+    assert "not run in NEW." in text.splitlines()[-2] and "NEW is worse is unknown" in text.splitlines()[-1]
+
+
+def test_a_measure_that_new_lacks_is_not_known_and_no_regression(tmp_path: Path) -> None:
+    base, new, rules = make(tmp_path / "a"), make(tmp_path / "b", 2), tmp_path / "rules.toml"
+    for path in new.glob("trials/*/trial.json"):
+        trial = json.loads(path.read_text())
+        path.write_text(json.dumps(trial | {"iterations": [i for i in trial["iterations"] if i["phase"] != "hit"]}))
+    rules.write_text('[[rule]]\nmetric = "stall_ms"\ntolerance = "50 ms"\n[[rule]]\nmetric = "wrong"\ntolerance = 0\n')
+    status, text = run(base, new, "--rules", rules)
+    assert "not measured in NEW" in text and "regressions" not in text.splitlines()[-2]
+    assert status == 3
+    values = json.loads(run(base, new, "--rules", rules, "--json")[1])
+    assert values["regressions"] == 0 < sum(f["conclusion"] == "not measured in NEW" for f in values["findings"])
 
 
 def test_counts_do_not_speak_for_measures_without_repeats(tmp_path: Path) -> None:

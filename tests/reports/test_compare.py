@@ -10,7 +10,7 @@ import pytest
 from synthetic_run import make_run
 
 from reports.change import Change, change
-from reports.compare import Finding, compare, regressions
+from reports.compare import Finding, compare, is_open, regressions
 from reports.compared import as_json, cells, told
 from reports.errors import ReportError
 from reports.load import LoadedRun, load_folder
@@ -107,12 +107,35 @@ def test_noise_as_large_as_the_change_is_no_regression(frames: tuple[pd.DataFram
 
 def test_a_system_that_stops_now_is_a_regression(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
     base, new = frames
-    stopped = new.assign(after_gbs=new["after_gbs"].where(new["system"] != "balance"))
+    lacks = new.assign(after_gbs=new["after_gbs"].where(new["system"] != "balance"))
+    stopped = lacks.assign(status=new["status"].where(new["system"] != "balance", "failed"))
     rule = rules(metric="after_gbs", tolerance="5 %", systems=["balance"])
-    assert only(compare(base, stopped, rule)).conclusion == "not measured in NEW"
+    assert only(compare(base, stopped, rule)).conclusion == "regression"
+    assert told(compare(base, stopped, rule), [])[0].startswith("1 of 1 comparison is a regression (first: after_gbs")
     assert only(compare(base, new[new["system"] != "balance"], rule)).conclusion == "not run in NEW"
     assert only(compare(stopped, new, rule)).conclusion == "only in NEW"
-    assert len(regressions(compare(base, stopped, rule))) == 1
+    unmeasured = compare(base, lacks, rule)
+    assert only(unmeasured).conclusion == "not measured in NEW"
+    assert regressions(unmeasured) == [] and is_open(unmeasured)
+    once = lacks.assign(status=["failed" if at == lacks.index[0] else "ok" for at in lacks.index])
+    assert only(compare(base, once, rule)).conclusion == "not measured in NEW"
+
+
+def test_only_what_both_sides_have_is_counted_as_compared(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    base, new = frames
+    slower = new[new["system"] != "hot_repair"].assign(after_gbs=new["after_gbs"] / 2)
+    found = compare(base[base["system"] != "failstop"], slower, DEFAULT)
+    rows = [finding.conclusion for finding in found]
+    both = sum(bool(finding.base.n and finding.new.n) for finding in found)
+    assert 0 < both < len(found)
+    first, left_out = told(found, [])
+    assert first.startswith(f"{rows.count('regression')} of {both} comparisons ")
+    assert left_out == (
+        f"{len(found) - both} more measures could not be compared: {rows.count('not run in NEW')} not run in NEW, "
+        f"{rows.count('only in NEW')} only in NEW."
+    )
+    values = json.loads(as_json("a", "b", found, []))
+    assert (values["regressions"], values["compared"]) == (rows.count("regression"), both)
 
 
 def test_wrong_elements_and_unexpected_ends_are_counted(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:

@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 from synthetic_run import make_run
 
+from reports import wording
 from reports.headline import headline
 from reports.load import load_folder
 from reports.measures import trial_frame
@@ -76,11 +77,18 @@ def test_one_failure_among_many_is_told(frame: pd.DataFrame) -> None:
         (34.26, "34.3"),
         (1234.5, "1234"),
         (12345.6, "12\u202f346"),
-        (-2.5, "\N{MINUS SIGN}2.50"),
+        (123456.7, "123\u202f457"),
+        (-1234.5, "\N{MINUS SIGN}1234"),
+        (-12345.6, "\N{MINUS SIGN}12\u202f346"),
+        (-2.5, "\N{MINUS SIGN}2.5"),
+        (0.00286511, "0.00287"),
+        (0.04475007, "0.0448"),
+        (0.03114973, "0.0311"),
     ],
 )
 def test_numbers_have_three_digits(value: float | None, text: str) -> None:
     assert number(value) == text
+    assert text.replace("\u202f", "") == wording.number(value)
 
 
 def test_attempts_that_were_run_again_are_told(frame: pd.DataFrame) -> None:

@@ -116,7 +116,7 @@ def _exposition(experiment: str, lines: Sequence[Line]) -> Iterator[str]:
     known = [line for line in lines if line.as_expected is not None]
     name, meaning = "r2ccl_as_expected", "1 if every conclusive trial ended as expected"
     yield from (f"# HELP {name} {meaning}", f"# TYPE {name} gauge")
-    yield from (f"{name}{_labels(experiment, line)} {int(line.as_expected)}" for line in known)
+    yield from (f"{name}{_labels(experiment, line)} {int(bool(line.as_expected))}" for line in known)
 
 
 def _labels(experiment: str, line: Line) -> str:

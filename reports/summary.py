@@ -144,9 +144,12 @@ def _system(trials: pd.DataFrame, lines: Sequence[Line], cells: Sequence[Line]) 
         return ""
     stopped = faulted[faulted["status"] == "failed"]
     if len(stopped) == len(faulted):
-        worst = stats.percentile(faulted["error_after_ms"], 100)
-        when = f", at the latest {worst:.0f} ms after the fault" if worst == worst else ""
+        told = faulted["error_after_ms"].dropna()
+        when = f", at the latest {number(told.max())} ms after the fault" if len(told) else ""
         all_of_them = f"each of its {len(faulted)} faulted trials" if len(faulted) > 1 else "its faulted trial"
+        if 0 < len(told) < len(faulted):  # the others hung, or were killed
+            of_them = f"{len(told)} of its {len(faulted)} faulted trials"
+            return f"{name} stopped: {of_them} with an error{when}, {len(faulted) - len(told)} without."
         return f"{name} stopped: {all_of_them} ended with an error{when}."
     right = ", as expected" if stopped["expected"].all() else ""
     lost = f". {len(stopped)} of its {len(faulted)} faulted trials failed{right}" if len(stopped) else ""

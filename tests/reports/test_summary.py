@@ -147,3 +147,10 @@ def test_pairs_of_systems_with_too_few_repeats_are_one_sentence(tmp_path: Path) 
     few = " ".join(sentences(trial_frame([load_folder(make_run(tmp_path, repeats=2, sizes={1 << 20: 4}))]), []))
     assert few.count("Too few repeats") == 1
     assert "to say which system is faster after the fault, for 1 pair of systems" in few
+
+
+def test_a_trial_that_hung_is_no_error_that_was_told(frame: pd.DataFrame) -> None:
+    assert "each of its 10 faulted trials ended with an error, at the latest" in told(frame)
+    frame.loc[frame[frame["system"] == "failstop"].index[0], "error_after_ms"] = float("nan")
+    assert "stopped: 9 of its 10 faulted trials with an error, at the latest" in told(frame)
+    assert "ms after the fault, 1 without." in told(frame)

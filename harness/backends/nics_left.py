@@ -24,7 +24,6 @@ _VARIABLE = "R2CC_SOCKET_IFNAME"
 _ANSWER_S = 3.0
 """Long enough for the second of TCP's attempts, which follows the first by a second."""
 
-
 _End = tuple[str, int]
 """Where a NIC listens."""
 

@@ -138,7 +138,7 @@ def _last_nic(trials: Sequence[Trial]) -> Iterator[str]:
             continue
         hosts = named_nics(trial.variant.experiment)
         struck = [one.host for one in injections(fault, hosts, trial.seed, math.inf) if len(hosts[one.host]) == 1]
-        if struck and (fault.expect or trial.system.expect_on_fault) == "ok":
+        if struck and (fault.expected_of(trial.system.name) or trial.system.expect_on_fault) == "ok":
             found.append((struck[0], trial))
     if found:
         host, first = found[0]

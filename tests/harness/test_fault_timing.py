@@ -135,5 +135,7 @@ def test_a_dry_run_warns_of_a_fault_that_takes_a_hosts_only_nic_from_a_system_th
     ]
     assert not warning("cluster.nics=1", "fault.lasts=100 ms")
     assert not warning("cluster.nics=1", "fault.expect=failed")
+    assert "in 1 trial," in warning("cluster.nics=1", 'fault.expect={balance = "failed"}')[0]
+    assert not warning("cluster.nics=1", 'fault.expect={balance = "failed", hot_repair = "failed"}')
     assert not warning("cluster.nics=1", "fault.kind=delay")
     assert not warning("cluster.nics=2")

@@ -12,8 +12,9 @@ _MPS_S = 20.0
 
 def finds_a_gpu(torch: Any) -> bool:
     """Whether PyTorch can use one. The Multi-Process Service starts again after a client of it was killed, and refuses
-    others meanwhile (error 807); a process that was refused once is refused for good, so others find out."""
-    look = [sys.executable, "-c", "import torch; raise SystemExit(not torch.cuda.is_available())"]
+    others meanwhile (error 807, or a device that is busy); a process that was refused once is refused for good, so
+    others find out."""
+    look = [sys.executable, "-c", "import torch; [torch.zeros(1, device=i) for i in range(torch.cuda.device_count())]"]
     if not Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")).exists():
         return bool(torch.cuda.is_available())
     end = time.monotonic() + _MPS_S

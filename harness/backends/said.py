@@ -18,6 +18,10 @@ _SOURCE = re.compile(r"^\[\S+:\d+\] ")
 _NO_MEMORY = re.compile(r"can't allocate memory|out of memory|bad_alloc", re.IGNORECASE)
 _WANTED = re.compile(r"tried to allocate (?:(?P<bytes>\d+) bytes|(?P<shown>[\d.]+ [KMGT]iB))", re.IGNORECASE)
 _CALLBACK = re.compile(r"^Got the following error when running the callback: (\w+: )?")
+_EXCEPTION = re.compile(
+    r"^(?:\[\w+\]:\s*)?(?:\s*what\(\):\s*(?P<what>\S.*)|(?P<raised>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt)\b.*))$"
+)
+"""Of a Python traceback or of C++; torchrun puts the rank before each line."""
 _ADVICE = re.compile(
     r"Primary job|Per user-direction|.*has sent help message|.*Set MCA parameter|\*{3} End of error|.*NCCL INFO"
 )
@@ -32,6 +36,15 @@ def telling(lines: Sequence[str]) -> str:
     own, boxes = _parted(lines)
     found = [_first_telling(own) or (own[-1] if own else ""), _first_telling(boxes)]
     return "; ".join(text for text in found if text)[:MOST_CHARACTERS]
+
+
+def last_words(lines: Sequence[str]) -> str:
+    """What a program that ended said of it: the exception that nobody caught, or its last line; empty if it said
+    nothing."""
+    for line in reversed(lines):
+        if raised := _EXCEPTION.match(line.rstrip()):
+            return (raised["what"] or raised["raised"])[:MOST_CHARACTERS]
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")[:MOST_CHARACTERS]
 
 
 def out_of_memory(error: BaseException) -> str | None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from harness.backends.gpu import finds_a_gpu
 from harness.backends.said import first_line
+from harness.backends.step_limit import StepLimit, abort_nccl
 from r2ccl_core.errors import TransportError
 from r2ccl_core.model.bandwidth import ITEM_BYTES, part_count
 from r2ccl_core.native import load
@@ -52,14 +53,16 @@ def main() -> NoReturn:
         args.op,
         args.root,
     )
-    group = _Group(torch, args, task)
     iteration: int | None = None
     try:
+        group = _Group(torch, args, task)
+        limit_s = args.timeout_s if args.library == "nccl" else None
+        limit = StepLimit(limit_s, lambda why: _lost(events, why, iteration))
         group.join(os.environ["R2CC_ROOT"])
         events.emit("ready")
         wrong = 0
         for iteration in range(-args.warmup, args.iterations):
-            wrong += _iterate(args, group, events, iteration)
+            wrong += _iterate(args, group, limit, events, iteration)
     except (RuntimeError, ValueError, TransportError) as error:
         _leave(events, first_line(error), iteration, LOST)
     events.emit("done", core=group.describe())
@@ -67,16 +70,18 @@ def main() -> NoReturn:
     os._exit(WRONG if wrong else OK)
 
 
-def _iterate(args: argparse.Namespace, group: "_Group", events: Events, iteration: int) -> int:
+def _iterate(args: argparse.Namespace, group: "_Group", limit: StepLimit, events: Events, iteration: int) -> int:
     """One iteration; its wrong elements."""
     at = {"size_bytes": args.size_bytes, "iteration": iteration, "place": args.place}
     if args.check:
         group.fill(iteration)
-    group.barrier()
+    with limit.step(f"the barrier before iteration {iteration}"):
+        group.barrier()
     t_ns = time.time_ns()
     events.emit("begin", t_ns, **at)
     start_ns = time.perf_counter_ns()
-    group.collective()
+    with limit.step(f"{args.collective} in iteration {iteration}"):
+        group.collective()
     duration_ns = time.perf_counter_ns() - start_ns
     wrong = group.wrong(iteration) if args.check else None
     events.emit("iteration", t_ns, duration_ns=duration_ns, wrong=wrong, **at)
@@ -197,9 +202,19 @@ def _engine() -> Any:
 
 
 def _leave(events: Events, message: str, iteration: int | None, code: int) -> NoReturn:
+    _tell(events, message, iteration)
+    os._exit(code)
+
+
+def _lost(events: Events, message: str, iteration: int | None) -> NoReturn:
+    _tell(events, message, iteration)
+    abort_nccl()
+    os._exit(LOST)
+
+
+def _tell(events: Events, message: str, iteration: int | None) -> None:
     print(message, file=sys.stderr, flush=True)
     events.emit("error", message=message, iteration=iteration)
-    os._exit(code)
 
 
 def _arguments() -> argparse.Namespace:

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 from harness.backends.gpu import finds_a_gpu
 from harness.backends.nics_left import leave_out_dead
 from harness.backends.said import first_line, out_of_memory
+from harness.backends.step_limit import StepLimit, abort_nccl
 from harness.backends.training_life import Life
 from harness.backends.training_torchft import TorchftTrainer
 from r2ccl_core.perf.events import Events, own_stream
@@ -42,27 +43,40 @@ def main() -> NoReturn:
     torch.use_deterministic_algorithms(True)
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without which cuBLAS has no order of its own
     life = Life.of(os.environ)
+    on_gpu = "nccl" in args.library
     trainer: _Trainer | TorchftTrainer | None = None
     try:
         trainer = TorchftTrainer(args) if args.library == "torchft" else _Trainer(args, life.attempt)
+        limit_s = args.timeout_s if on_gpu else None
+        limit = StepLimit(limit_s, lambda why: _give_up(events, life, why, trainer, on_gpu))
         first = life.resume(trainer, -args.warmup)
         if life.attempt == 0:
             events.emit("ready")
         with trainer.live_log(events):
             for step in range(first, args.steps):
-                _iterate(trainer, life, events, step)
+                with limit.step(f"step {step}") if step > first else nullcontext():  # libraries load in the first one
+                    _iterate(trainer, life, events, step)
     except (RuntimeError, ValueError, OSError, MemoryError) as error:
-        why = out_of_memory(error) or first_line(error)
-        if life.will_go_on():
-            life.failed()
-            events.emit("interrupted", message=why, iteration=life.step)
-            os._exit(LOST)
-        core = trainer.describe() if trainer else None
-        _leave(events, why, life.step, LOST, core)
+        _give_up(events, life, out_of_memory(error) or first_line(error), trainer, on_gpu)
     events.emit("done", core=trainer.describe(), result={"weights": trainer.digest()})
     trainer.leave()
     # gloo's threads may wait for a NIC.
     os._exit(OK)
+
+
+def _give_up(
+    events: Events, life: Life, why: str, trainer: "_Trainer | TorchftTrainer | None", on_gpu: bool
+) -> NoReturn:
+    """Ends this life, and the rank if it is the last one."""
+    if life.will_go_on():
+        life.failed()
+        events.emit("interrupted", message=why, iteration=life.step)
+    else:
+        core = trainer.describe() if trainer else None
+        _tell(events, why, life.step, core)
+    if on_gpu:
+        abort_nccl()
+    os._exit(LOST)
 
 
 def _iterate(trainer: "_Trainer | TorchftTrainer", life: Life, events: Events, step: int) -> None:
@@ -222,10 +236,14 @@ def _meet(dist: Any, args: argparse.Namespace, attempt: int) -> list[str]:
     return left_out
 
 
-def _leave(events: Events, message: str, step: int | None, code: int, core: Any = None) -> NoReturn:
+def _leave(events: Events, message: str, step: int | None, code: int) -> NoReturn:
+    _tell(events, message, step)
+    os._exit(code)
+
+
+def _tell(events: Events, message: str, step: int | None, core: Any = None) -> None:
     print(message, file=sys.stderr, flush=True)
     events.emit("error", message=message, iteration=step, **({"core": core} if core else {}))
-    os._exit(code)
 
 
 def _arguments() -> argparse.Namespace:

@@ -24,6 +24,7 @@ from statistics import fmean
 from typing import Any, Literal
 
 from faults.base import LinkDown, PlotHint, Probe, Quiet, Sign
+from harness.backends.said import last_words
 from harness.events import RankRecord
 from harness.hosts.base import Reading, Sample
 from harness.sweep.carried import Carried, carried
@@ -405,8 +406,7 @@ def _starved(record: RankRecord, facts: Facts) -> bool:
 def _exit_text(record: RankRecord, facts: Facts) -> str:
     if _starved(record, facts):
         return "out of memory: the kernel ended it; give its host more, or choose a smaller model, batch or size"
-    last = next((line for line in reversed(record.log) if line.startswith("[stderr]")), "")
-    detail = last.removeprefix("[stderr]").strip()
+    detail = last_words([line.removeprefix("[stderr] ") for line in record.log if line.startswith("[stderr]")])
     return f"ended early with exit status {record.returncode}" + (f": {detail}" if detail else "")
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.backends.said import MOST_CHARACTERS, out_of_memory, telling
+from harness.backends.said import MOST_CHARACTERS, last_words, out_of_memory, telling
 
 RULE = "-" * 74
 
@@ -99,3 +99,39 @@ def test_a_line_without_end_is_cut() -> None:
 def test_an_allocation_that_failed_is_told_with_its_remedy(error: Exception, wanted: str) -> None:
     assert out_of_memory(error) == (f"out of memory: {wanted} cannot be had; choose a smaller model, batch or context")
     assert out_of_memory(RuntimeError("rank 1 is gone")) is None
+
+
+def test_the_last_words_are_the_exception() -> None:
+    # PyTorch 2.11 with CUDA 13.0, whose device was refused by the Multi-Process Service
+    said = [
+        "Traceback (most recent call last):",
+        '  File "/opt/harness/backends/torch_rank.py", line 99, in __init__',
+        "    self._memory = [torch.from_numpy(array).to(device) for array in self._host]",
+        "                    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^",
+        "torch.AcceleratorError: CUDA error: CUDA-capable device(s) is/are busy or unavailable",
+        "Search for `cudaErrorDevicesUnavailable' in https://docs.nvidia.com/cuda/ for more information.",
+        "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.",
+        "",
+    ]
+    assert last_words(said) == said[4]
+    assert last_words(["[rank1]: " + line for line in said]) == said[4]
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (["all is well", "Segmentation fault", " "], "Segmentation fault"),
+        (
+            [
+                "terminate called after throwing an instance of 'c10::DistBackendError'",
+                "  what():  timed out",
+                "Aborted",
+            ],
+            "timed out",
+        ),
+        (["", " "], ""),
+        ([], ""),
+    ],
+)
+def test_without_a_traceback_the_last_words_are_those_of_c_or_the_last_line(lines: list[str], words: str) -> None:
+    assert last_words(lines) == words

@@ -1,0 +1,57 @@
+"""A limit for the steps of a rank whose GPU may wait for ever.
+
+NCCL waits without a limit for a network that is gone. PyTorch's limit does not reach it: PyTorch hands a collective to
+the GPU and returns at once, and the program waits for the GPU.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+_ABORT_S = 2.0
+_LOOKS = 15
+"""In one limit, so that a step ends at most a fifteenth later than it should."""
+
+
+class StepLimit:
+    """Calls `leave` from a thread of its own, with one line, if a step lasts longer than `limit_s` seconds; None is no
+    limit."""
+
+    def __init__(self, limit_s: float | None, leave: Callable[[str], object]) -> None:
+        self._leave = leave
+        self._step: tuple[str, float] | None = None
+        if limit_s is not None:
+            threading.Thread(target=self._watch, args=[limit_s], name="step limit", daemon=True).start()
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """What is done inside is the step `name`."""
+        self._step = name, time.monotonic()
+        try:
+            yield
+        finally:
+            self._step = None
+
+    def _watch(self, limit_s: float) -> None:
+        while True:
+            time.sleep(limit_s / _LOOKS)
+            step = self._step
+            if step is not None and time.monotonic() - step[1] > limit_s:
+                self._leave(f"{step[0]} did not end within {limit_s:g} s: NCCL still waits for its network")
+                return
+
+
+def abort_nccl() -> None:
+    """Ends what torch's groups have under way, in at most two seconds. A process that ends while its kernels wait takes
+    others along that share the GPU by the Multi-Process Service."""
+
+    def abort() -> None:
+        with suppress(Exception):  # a private name; without it the process ends as it is
+            import torch.distributed
+
+            torch.distributed.distributed_c10d._abort_process_group()
+
+    thread = threading.Thread(target=abort, daemon=True)
+    thread.start()
+    thread.join(_ABORT_S)

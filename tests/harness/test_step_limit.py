@@ -1,0 +1,46 @@
+"""The limit of a step that waits for a GPU: it fires once for a step that is too long, and for no other."""
+
+import subprocess
+import sys
+import threading
+import time
+from queue import Queue
+
+from harness.backends.step_limit import StepLimit
+
+HANGS = """
+import os, time
+from harness.backends.step_limit import StepLimit
+def leave(why):
+    print(why, flush=True)
+    os._exit(3)
+with StepLimit(0.2, leave).step("all_reduce in iteration 7"):
+    time.sleep(60)
+"""
+
+
+def test_a_process_that_hangs_ends_with_one_line() -> None:
+    done = subprocess.run([sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=50)
+    assert done.returncode == 3
+    assert done.stdout == "all_reduce in iteration 7 did not end within 0.2 s: NCCL still waits for its network\n"
+
+
+def test_steps_in_time_are_left_alone() -> None:
+    told: Queue[str] = Queue()
+    limit = StepLimit(2.0, told.put)
+    for number in range(200):
+        with limit.step(str(number)):
+            time.sleep(0.001)
+    assert told.empty()
+
+
+def test_only_what_is_inside_a_step_counts() -> None:
+    told: Queue[str] = Queue()
+    limit = StepLimit(0.05, told.put)
+    with limit.step("short"):
+        pass
+    time.sleep(0.3)
+    assert told.empty()
+    with limit.step("long"):
+        assert told.get(timeout=30).startswith("long did not end")
+    assert threading.active_count() < 50

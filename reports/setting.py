@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from r2ccl_core.errors import UnitError
+from r2ccl_core.model.bandwidth import bus_factor
+from r2ccl_core.model.collective import COLLECTIVES
 from r2ccl_core.units import parse_rate
 from reports.trial import Run
 
@@ -32,14 +34,28 @@ class Setting:
         return self.hosts * self.gpus if self.hosts else None
 
     @property
-    def limit_gbs(self) -> float | None:
-        """The bus bandwidth at which all NICs of a host send and receive at their full rate, in GB/s."""
+    def nics_gbs(self) -> float | None:
+        """What all NICs of a host send at their full rate, in GB/s: a ring's greatest bus bandwidth."""
         return self.nics * self.rate_bit_s / 8e9 if self.nics and self.rate_bit_s else None
 
-    @property
-    def limit_after_gbs(self) -> float | None:
+    def limit_gbs(self, collective: str) -> float | None:
+        """The greatest bus bandwidth of any schedule, in GB/s.
+
+        Bus bandwidth counts ranks, and the NICs carry what hosts need of each other. With several ranks in a host that
+        is less than a ring of all ranks sends, or, for an AllToAll, what all ranks of a host send.
+        """
+        known = self.hosts is not None and self.hosts > 1 and collective in COLLECTIVES
+        if not self.nics_gbs or not self.hosts or not known or self.gpus == 1:
+            return self.nics_gbs
+        ranks = self.hosts * self.gpus
+        if collective == "alltoall":
+            return self.nics_gbs * (ranks - 1) / (self.gpus * (ranks - self.gpus))
+        return self.nics_gbs * bus_factor(collective, ranks) / bus_factor(collective, self.hosts)
+
+    def limit_after_gbs(self, collective: str) -> float | None:
         """The same limit with one NIC lost."""
-        return self.limit_gbs * (self.nics - 1) / self.nics if self.limit_gbs and self.nics else None
+        limit = self.limit_gbs(collective)
+        return limit * (self.nics - 1) / self.nics if limit and self.nics else None
 
 
 def setting_of(run: Run, settings: Mapping[str, Any] | None = None) -> Setting:

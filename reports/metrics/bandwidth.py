@@ -20,7 +20,7 @@ def _of(phase: Phase) -> Callable[[View], float | None]:
 
 
 def _share(view: View) -> float | None:
-    limit, healthy = view.setting.limit_gbs, _of("before")(view)
+    limit, healthy = view.setting.limit_gbs(view.trial.collective), _of("before")(view)
     return healthy / limit if limit and healthy is not None else None
 
 

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 def _bound_share(view: View) -> float | None:
     """The lower bound over all schedules with the NIC lost (`reports.model.floor`), divided by the time measured after
     it."""
-    if not view.loses_a_nic or not view.setting.limit_gbs:
+    if not view.loses_a_nic or not view.setting.nics_gbs:
         return None
     from reports.model import floor
 
     items = view.in_phase("after")
     least, after_gbs = floor(view.trial.collective, view.setting), stats.median(stats.known(i.busbw_gbs for i in items))
-    return after_gbs * least / view.setting.limit_gbs if least is not None else None
+    return after_gbs * least / view.setting.nics_gbs if least is not None else None
 
 
 def _gap(view: View) -> float | None:

@@ -146,6 +146,28 @@ def test_models_and_limits_stand_beside_the_measures(folder: Path) -> None:
     assert set(frame["limit_after_gbs"]) == {0.125}
 
 
+@pytest.mark.parametrize(
+    ("collective", "gpus", "limit"),
+    [
+        # Two hosts exchange 1 byte for each byte of the vector; bus bandwidth counts 2 * (ranks - 1) / ranks of it.
+        ("all_reduce", 1, 2.0),
+        ("all_reduce", 2, 3.0),
+        ("all_reduce", 8, 3.75),
+        ("all_gather", 2, 3.0),
+        ("reduce_scatter", 2, 3.0),
+        ("broadcast", 2, 2.0),
+        ("sendrecv", 2, 2.0),
+        # Each of a host's two ranks sends half of its vector to the other host, and bus bandwidth counts 3 / 4.
+        ("alltoall", 2, 1.5),
+        ("", 2, 2.0),
+    ],
+)
+def test_the_limit_of_bus_bandwidth_is_what_hosts_need_of_each_other(collective: str, gpus: int, limit: float) -> None:
+    setting = Setting(hosts=2, nics=4, rate_bit_s=4e9, gpus=gpus)
+    assert setting.limit_gbs(collective) == pytest.approx(limit)
+    assert setting.limit_after_gbs(collective) == pytest.approx(limit * 3 / 4)
+
+
 def test_with_two_ranks_a_host_the_models_have_six(folder: Path) -> None:
     loaded = load_folder(folder)
     workload = {**loaded.run.experiment["workload"], "gpus": 2}

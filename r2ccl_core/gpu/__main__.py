@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from r2ccl_core.errors import R2cclError, UnitError, UsageError
-from r2ccl_core.gpu.table import Network, entries, losses, names, to_bytes
-from r2ccl_core.model.topology import INNER_RATE_BYTES_S
+from r2ccl_core.gpu.segments import MOST_SEGMENTS
+from r2ccl_core.gpu.table import INNER_BYTES_S, Network, entries, losses, names, to_bytes
 from r2ccl_core.output import only_printing, robust
 from r2ccl_core.units import format_rate, format_size, parse_rate
 
@@ -41,7 +41,8 @@ def main(argv: list[str] | None = None) -> int:
     for entry in table:
         left = " ".join(map(str, entry.left))
         size = format_size(entry.least_bytes)
-        print(f"NICs left {left}, from {size}: {entry.rounds.name}, {entry.rounds.nrounds} rounds")
+        segments = f", {len(entry.segments)} segments" if len(entry.segments) > 1 else ""
+        print(f"NICs left {left}, from {size}: {entry.rounds.name}, {entry.rounds.nrounds} rounds{segments}")
     print(f"{args.output}: {len(table)} entries for {len(lefts)} combinations of lost NICs")
     return 0
 
@@ -52,13 +53,14 @@ def _network(args: argparse.Namespace) -> Network:
         ("--hosts", args.hosts, LEAST_HOSTS, MOST_HOSTS),
         ("--gpus", args.gpus, 1, MOST_GPUS),
         ("--nics", args.nics, 1, MOST_NICS),
+        ("--segments", args.segments, 1, MOST_SEGMENTS),
     ):
         if not low <= value <= high:
             raise UsageError(f"{flag} {value}: give {low} to {high}")
     if not 0 <= args.alpha < inf:
         raise UsageError(f"--alpha {args.alpha:g}: give 0 or more microseconds")
     rate, inner_rate = _bytes_s("--rate", args.rate), _bytes_s("--inner-rate", args.inner_rate)
-    return Network(args.hosts, args.nics, rate, args.alpha * 1e-6, args.gpus, inner_rate)
+    return Network(args.hosts, args.nics, rate, args.alpha * 1e-6, args.gpus, inner_rate, args.segments)
 
 
 def _bytes_s(flag: str, text: str) -> float:
@@ -98,14 +100,20 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--gpus", type=int, default=1, help="GPUs of each host, with a rank each, 1 to 16 (1)")
     parser.add_argument(
         "--inner-rate",
-        default=format_rate(8 * INNER_RATE_BYTES_S),
-        help="what a GPU sends to the others of its host (3.6 Tbit/s: NVLink of an H100)",
+        default=format_rate(8 * INNER_BYTES_S),
+        help="bus bandwidth of NCCL's ReduceScatter and AllGather inside a host (2.8 Tbit/s: eight H100s, NVLink)",
     )
     parser.add_argument("--nics", type=int, required=True, help="NICs of a healthy host")
     parser.add_argument("--rate", required=True, help='what a NIC carries in each direction, such as "25 Gbit/s"')
     parser.add_argument("--lost", type=int, default=2, help="up to so many NICs lost, over all hosts (2)")
     parser.add_argument(
         "--alpha", type=float, default=100.0, help="microseconds that a round costs beside its bytes (100)"
+    )
+    parser.add_argument(
+        "--segments",
+        type=int,
+        default=MOST_SEGMENTS,
+        help=f"into at most so many a vector is cut if hosts have several GPUs ({MOST_SEGMENTS})",
     )
     parser.add_argument("--algorithm", choices=names(), default="auto", help="one for all, instead of what pays")
     parser.add_argument("-o", "--output", type=Path, required=True, help="the file")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from r2ccl_core.errors import ScheduleError, UsageError
+from r2ccl_core.gpu import gains
 from r2ccl_core.gpu.__main__ import main
 from r2ccl_core.gpu.table import MARGIN, SIZES, Entry, Network, entries, from_bytes, losses, ring_s, run_s, to_bytes
 
@@ -70,6 +71,31 @@ def test_what_is_inside_the_hosts_is_hidden_behind_the_network() -> None:
 def test_one_gpu_has_one_segment() -> None:
     for entry in entries(NETWORK, [(4, 3, 4, 4)]):
         assert entry.segments == (entry.rounds.nchunks,)
+
+
+def test_a_table_without_entries_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Eight NICs of 400 Gbit/s carry as much as is reduced inside a host, where a ReduceScatter and an AllGather of 2
+    GiB take 7/4 of it by 350 GB/s."""
+    common = ["--hosts", "4", "--gpus", "8", "--nics", "8", "--lost", "1", "-o", str(tmp_path / "table.r2g")]
+    assert main([*common, "--rate", "400 Gbit/s"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "NCCL's ring runs everything: with a NIC lost, 2GiB take it 11.9 ms; any schedule takes at least 8.31 ms on "
+        "the network, and 10.7 ms inside the hosts"
+    )
+    assert main([*common, "--rate", "50 Gbit/s"]) == 0
+    assert "NCCL's ring" not in capsys.readouterr().out
+
+
+def test_the_table_of_gains_says_where_segments_pay(capsys: pytest.CaptureFixture[str]) -> None:
+    assert gains.main(["--hosts", "4", "--gpus", "8", "--nics", "8", "--rates", "100 Gbit/s"]) == 0
+    head, line, *rows = capsys.readouterr().out.splitlines()
+    assert head.count("|") == line.count("|") == rows[0].count("|")
+    cells = [cell.strip() for cell in rows[0].split("|")]
+    assert cells[1:4] == ["100 Gbit/s", "7 8 8 8", "ring"]
+    without, ratio = cells[-2].split(", ")
+    assert without == "ring" and 0.7 < float(ratio) < 0.8
+    assert gains.main(["--hosts", "4", "--nics", "0"]) == 2
+    assert capsys.readouterr().err == "r2ccl_core.gpu.gains: --nics 0: give 1 to 256\n"
 
 
 def test_a_ring_is_no_faster_than_what_is_inside_the_hosts() -> None:

@@ -15,6 +15,9 @@ from r2ccl_core.gpu.rounds import Rounds
 MOST_SEGMENTS = 16
 """More add less than 1 % to what is hidden; each costs two calls of NCCL."""
 
+AHEAD = 2
+"""Segments that are reduced before a round needs them (native/cuda/runner.cc); more hide no more."""
+
 Segments = tuple[int, ...]
 """The chunk that each segment ends before."""
 
@@ -49,29 +52,33 @@ def predicted_s(
     rounds: Rounds, segments: Segments, rounds_s: Sequence[float], inside_s: float, alpha_s: float
 ) -> float:
     """The time of a run whose rounds take `rounds_s`, if a ReduceScatter or AllGather of the whole vector takes
-    `inside_s` and each of them `alpha_s` besides. Those inside run one after another, all ReduceScatters first."""
+    `inside_s` and each of them `alpha_s` besides. Those inside run one after another, as the executor issues them."""
     needed, last = _uses(rounds, segments)
     each_s = [inside_s * (end - begin) / segments[-1] + alpha_s for begin, end in pairwise((0, *segments))]
-    reduced_s = list(accumulate(each_s))
-    now_s, done_s = 0.0, []
-    for segment, seconds in zip(needed, rounds_s, strict=True):
+    inner_s = now_s = 0.0
+    reduced_s: list[float] = []
+    gathered = 0
+    for number, (segment, seconds) in enumerate(zip(needed, rounds_s, strict=True)):
+        for one_s in each_s[len(reduced_s) : segment + 1 + AHEAD]:
+            inner_s += one_s
+            reduced_s.append(inner_s)
         now_s = max(now_s, reduced_s[segment]) + seconds
-        done_s.append(now_s)
-    inner_s = reduced_s[-1]
-    for number, seconds in zip(last, each_s, strict=True):
-        inner_s = max(inner_s, done_s[number]) + seconds
+        while gathered < len(segments) and last[gathered] <= number:
+            inner_s = max(inner_s, now_s) + each_s[gathered]
+            gathered += 1
     return inner_s
 
 
 def _uses(rounds: Rounds, segments: Segments) -> tuple[list[int], list[int]]:
-    """By round, the last segment that it touches on any rank; by segment, the last round that touches it."""
+    """By round, the last segment that it touches on any rank or that an earlier one touched; by segment, the last round
+    that touches it or an earlier one."""
     needed, last = [0] * rounds.nrounds, [0] * len(segments)
     for program in rounds.programs:
         for op in program:
             segment = bisect_right(segments, op.begin)
             needed[op.round] = max(needed[op.round], segment)
             last[segment] = max(last[segment], op.round)
-    return needed, last
+    return list(accumulate(needed, max)), list(accumulate(last, max))
 
 
 def _is_fine(rounds: Rounds) -> bool:

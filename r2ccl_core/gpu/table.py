@@ -36,8 +36,8 @@ MOST_ENTRIES = 20_000
 """Each entry takes from milliseconds to seconds to make."""
 
 INNER_BYTES_S = 350e9
-"""The bus bandwidth of NCCL's ReduceScatter and AllGather of 256 MiB to 8 GiB among the eight H100s of a host, whose
-NVLink has 450 GB/s: 331 to 362 GB/s, and 50 to 90 us besides (NVIDIA/nccl, issues 1047 and 1281)."""
+"""The bus bandwidth of NCCL's ReduceScatter and AllGather among the eight H100s of a host, whose NVLink has 450 GB/s:
+331 to 362 GB/s for 256 MiB to 8 GiB, and 350 (NVIDIA/nccl, issues 1047 and 1281)."""
 
 NO_END = 1 << 62
 MARGIN = 0.05

@@ -10,6 +10,7 @@ namespace {
 
 constexpr size_t kAlign = 256;  // of a bounced range
 constexpr int kInt8 = 0;
+constexpr size_t kAhead = 2;  // segments that are reduced before a round needs them; gpu/segments.py reckons with it
 
 size_t Aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
@@ -228,45 +229,43 @@ int Runner::Run(const Entry& entry, const void* input, void* output, size_t coun
 
 int Runner::RunSegments(const Job& whole, Stream stream) {
   if (!Reserve(whole, stream)) return kNcclCudaError;
-  int result = BeginSegments(whole, stream);
-  if (result != kNcclSuccess) return result;
   Job job = whole;
   if (seat_.gpus > 1) job.input = job.output;  // what the host has summed is there
   const auto& program = job.entry->programs[static_cast<size_t>(seat_.host)];
   std::vector<const Operation*> ends = SegmentEnds(program, *job.entry);
   const Operation* end = program.data() + program.size();
+  size_t reduced = 0;
   size_t begun = 0;
   size_t ended = 0;
   for (const Operation* at = program.data(); at != end;) {
     const Operation* next = GroupEnd(at, end);
     Group group(job, at, next);
-    for (size_t needed = group.Segments(*job.layout); begun < needed; ++begun) {
+    size_t needed = group.Segments(*job.layout);
+    for (; reduced < std::min(needed + kAhead, ends.size()); ++reduced) {
+      if (int result = BeginSegment(whole, stream, reduced); result != kNcclSuccess) return result;
+    }
+    for (; begun < needed; ++begun) {
       if (!device_.WaitFor(job.in->stream, job.in->begin[begun])) return kNcclCudaError;
     }
-    result = RunRound(job, group);
-    if (result != kNcclSuccess) return result;
+    if (int result = RunRound(job, group); result != kNcclSuccess) return result;
     size_t until = ended;
     while (until < ends.size() && ends[until] <= next) ++until;
-    result = EndSegments(job, stream, ended, until);
-    if (result != kNcclSuccess) return result;
+    if (int result = EndSegments(job, stream, ended, until); result != kNcclSuccess) return result;
     ended = until;
     at = next;
   }
   return kNcclSuccess;
 }
 
-// All of them at once: what is reduced early is never late for its round, and gathering has time until the end.
-int Runner::BeginSegments(const Job& job, Stream stream) {
+int Runner::BeginSegment(const Job& job, Stream stream, size_t segment) {
   std::vector<Event>& begin = job.in->begin;
-  for (size_t i = 0; i < job.layout->segments(); ++i) {
-    if (i == begin.size()) {
-      begin.push_back(nullptr);
-      if (!device_.MakeEvent(&begin.back())) return kNcclCudaError;
-    }
-    if (int result = ReduceSegment(job, stream, i); result != kNcclSuccess) return result;
-    if (!device_.Record(begin[i], stream)) return kNcclCudaError;
+  if (segment == begin.size()) {
+    begin.push_back(nullptr);
+    if (!device_.MakeEvent(&begin.back())) return kNcclCudaError;
   }
-  return kNcclSuccess;
+  int result = ReduceSegment(job, stream, segment);
+  if (result != kNcclSuccess) return result;
+  return device_.Record(begin[segment], stream) ? kNcclSuccess : kNcclCudaError;
 }
 
 // The segments [from, until), whose rounds are issued.

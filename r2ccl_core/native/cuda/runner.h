@@ -6,9 +6,11 @@
 // If hosts have several GPUs, the vector is first reduced and scattered inside each host; each GPU runs the rounds with
 // its part, together with the GPUs in the same place on other hosts; and the parts are gathered inside the host. This
 // is done segment after segment, on two streams: inside the hosts on the program's, the rounds on ours. A round waits
-// for the segments that it touches, and a segment is gathered after the last round that touches it. All ranks of a host
-// have the same program, so they issue all this in one order, in which any two that wait for each other are unfinished
-// together: so it ends even where the device runs everything in the order of issue.
+// for the segments that it touches, and a segment is gathered after the last round that touches it.
+//
+// The ranks of a host have one program, so all issue these calls in the same order, and rounds have one order on all
+// hosts. So this ends even where a device begins everything in the order of issue (CUDA_DEVICE_MAX_CONNECTIONS=1).
+// There a round waits for what was issued before it, which is why segments are reduced only a little ahead.
 #ifndef R2CCL_CUDA_RUNNER_H_
 #define R2CCL_CUDA_RUNNER_H_
 
@@ -81,7 +83,7 @@ class Runner {
   int Connect();
   int OpenInner(Comm parent);
   int RunSegments(const Job& job, Stream stream);
-  int BeginSegments(const Job& job, Stream stream);
+  int BeginSegment(const Job& job, Stream stream, size_t segment);
   int EndSegments(const Job& job, Stream stream, size_t from, size_t until);
   int ReduceSegment(const Job& job, Stream stream, size_t segment);
   int GatherSegment(const Job& job, Stream stream, size_t segment);

@@ -189,8 +189,10 @@ def _longest_paths(name: str, nodes: list[_Node]) -> tuple[list[int], list[int]]
     return rounds, ready
 
 
-def predicted_s(rounds: Rounds, shares: tuple[float, ...], nbytes: int, host_bytes_s: float, alpha_s: float) -> float:
-    """The approximate time of a run: in every round the busiest port, and `alpha_s` for the round itself."""
+def rounds_s(
+    rounds: Rounds, shares: tuple[float, ...], nbytes: int, host_bytes_s: float, alpha_s: float
+) -> tuple[float, ...]:
+    """The approximate time of each round: that of its busiest port, and `alpha_s` for the round itself."""
     loads: dict[tuple[int, int, bool], int] = defaultdict(int)
     for rank, program in enumerate(rounds.programs):
         for op in program:
@@ -199,4 +201,4 @@ def predicted_s(rounds: Rounds, shares: tuple[float, ...], nbytes: int, host_byt
     longest = [0.0] * rounds.nrounds
     for (number, rank, _), chunks in loads.items():
         longest[number] = max(longest[number], chunks / shares[rank])
-    return sum(longest) * nbytes / rounds.nchunks / host_bytes_s + rounds.nrounds * alpha_s
+    return tuple(chunks * nbytes / rounds.nchunks / host_bytes_s + alpha_s for chunks in longest)

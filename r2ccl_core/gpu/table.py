@@ -3,11 +3,13 @@
 A table is made for a number of hosts, GPUs per host (one rank each) and NICs per host. For every combination of lost
 NICs up to a total, and every class of sizes, it holds the rounds that are predicted to beat NCCL's ring. If nothing
 does, there is no entry, and NCCL's own AllReduce runs. Rounds are built from hosts: if hosts have several GPUs, each
-GPU runs the rounds with its part of the vector, after a ReduceScatter and before an AllGather inside the host.
+GPU runs the rounds with its part of the vector, after a ReduceScatter and before an AllGather inside the host, segment
+by segment (`segments`).
 
-The file, little-endian, is what native/cuda/table.cc reads: the magic ``R2CCLG03``; hosts, GPUs per host, NICs per
+The file, little-endian, is what native/cuda/table.cc reads: the magic ``R2CCLG04``; hosts, GPUs per host, NICs per
 host, entries (u32); then per entry: the NICs left, by host (u32); the range of bytes, from and below (u64); chunks
-(u32); a name of 32 bytes; then by host the number of its operations (u32) and these, 6 i32 each, as in `rounds.Op`.
+(u32); a name of 32 bytes; the number of segments and the chunk that each ends before (u32); then by host the number of
+its operations (u32) and these, 6 i32 each, as in `rounds.Op`.
 """
 
 import struct
@@ -19,19 +21,23 @@ from math import comb
 import numpy as np
 
 from r2ccl_core.errors import ScheduleError, UsageError
-from r2ccl_core.gpu.rounds import Kind, Op, Rounds, in_rounds, predicted_s
+from r2ccl_core.gpu.rounds import Kind, Op, Rounds, in_rounds, rounds_s
+from r2ccl_core.gpu.segments import MOST_SEGMENTS, Segments, cuts, in_order_of_use, predicted_s
 from r2ccl_core.model.schedule import Schedule
-from r2ccl_core.model.topology import INNER_RATE_BYTES_S
 from r2ccl_core.planning.algorithms import ALGORITHMS, AUTO, on_gpus
 from r2ccl_core.schedules.algorithm import LEAST_MESSAGE_BYTES, Algorithm, Problem
 
-MAGIC = b"R2CCLG03"
+MAGIC = b"R2CCLG04"
 NAME_BYTES = 32
-SIZES = tuple(mib << 20 for mib in (4, 8, 16, 32, 64, 128, 256, 512))
+SIZES = tuple(mib << 20 for mib in (4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048))
 """Each class of sizes begins here and ends at the next; the last has no end."""
 
 MOST_ENTRIES = 20_000
 """Each entry takes from milliseconds to seconds to make."""
+
+INNER_BYTES_S = 350e9
+"""The bus bandwidth of NCCL's ReduceScatter and AllGather among the eight H100s of a host, whose NVLink has 450 GB/s:
+331 to 362 GB/s for 256 MiB to 8 GiB, and 350 (NVIDIA/nccl, issues 1047 and 1281)."""
 
 NO_END = 1 << 62
 MARGIN = 0.05
@@ -45,15 +51,16 @@ def names() -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Network:
-    """The number of NICs of a host, the rate of each, the cost of a round besides its bytes; a host's GPUs, and the
-    rate at which each sends to the others of its host."""
+    """The number of NICs of a host, the rate of each, the cost of a round besides its bytes; a host's GPUs, the rate at
+    which each sends to the others of its host, and into how many segments a vector may be cut."""
 
     nhosts: int
     nics: int
     nic_bytes_s: float
     alpha_s: float = 100e-6
     gpus: int = 1
-    inner_bytes_s: float = INNER_RATE_BYTES_S
+    inner_bytes_s: float = INNER_BYTES_S
+    most_segments: int = MOST_SEGMENTS
 
     @property
     def host_bytes_s(self) -> float:
@@ -66,10 +73,8 @@ class Network:
         return self.nhosts * self.gpus
 
     def inner_s(self, nbytes: int) -> float:
-        """The time of a ReduceScatter and an AllGather inside the hosts."""
-        if self.gpus == 1:
-            return 0.0
-        return 2 * ((self.gpus - 1) / self.gpus * nbytes / self.inner_bytes_s + self.alpha_s)
+        """The time of a ReduceScatter or an AllGather inside the hosts, besides `alpha_s`."""
+        return (self.gpus - 1) / self.gpus * nbytes / self.inner_bytes_s
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,7 @@ class Entry:
     least_bytes: int
     most_bytes: int
     rounds: Rounds
+    segments: Segments
 
 
 def losses(nhosts: int, nics: int, most: int) -> Iterator[tuple[int, ...]]:
@@ -118,31 +124,54 @@ def entries(network: Network, lefts: Sequence[tuple[int, ...]], algorithm: str =
             typical = least + least // 2
             if algorithm == AUTO:
                 # Nothing lost: what a ring of hosts wins over NCCL's of all ranks is not ours to take.
-                rounds = _paying(network, shares, typical) if min(shares) < 1 else None
+                plan = _paying(network, shares, least, typical) if min(shares) < 1 else None
             else:
-                schedule = _schedule(network, shares, typical, on_gpus()[algorithm])
-                rounds = None if schedule is None else in_rounds(schedule)
-            if rounds is not None:
-                yield Entry(left, least if algorithm == AUTO or least > SIZES[0] else 0, most, rounds)
+                plan = _plan(network, shares, typical, on_gpus()[algorithm])
+            if plan is not None:
+                yield Entry(left, least if algorithm == AUTO or least > SIZES[0] else 0, most, *plan)
 
 
 def ring_s(network: Network, shares: Sequence[float], nbytes: int) -> float:
-    """NCCL's ring: as slow as the slowest host."""
-    return 2 * (network.nranks - 1) / network.nranks * nbytes / (network.host_bytes_s * min(shares))
+    """NCCL's ring: as slow as the slowest host, or as what is inside the hosts if that is slower."""
+    passes = 2 * (network.nranks - 1) / network.nranks
+    return passes * max(nbytes / (network.host_bytes_s * min(shares)), network.inner_s(nbytes))
 
 
-def _paying(network: Network, shares: tuple[float, ...], nbytes: int) -> Rounds | None:
-    """The best of the guaranteed forms, whose rounds are near the bound for all losses; None if the ring is as good."""
-    best, least_s = None, (1 - MARGIN) * ring_s(network, shares, nbytes)
-    for algorithm in ALGORITHMS.values():
-        schedule = _schedule(network, shares, nbytes, algorithm) if algorithm.guaranteed else None
-        if schedule is not None:
-            rounds = in_rounds(schedule)
-            seconds = predicted_s(rounds, shares, nbytes, network.host_bytes_s, network.alpha_s)
-            seconds += network.inner_s(nbytes)
-            if seconds < least_s:
-                best, least_s = rounds, seconds
-    return best
+Plan = tuple[Rounds, Segments]
+
+
+def _paying(network: Network, shares: tuple[float, ...], least: int, typical: int) -> Plan | None:
+    """The best of the guaranteed forms, whose rounds are near the bound for all losses; None if the ring is as good,
+    or better where the class of sizes begins."""
+    sure = [algorithm for algorithm in ALGORITHMS.values() if algorithm.guaranteed]
+    plans = [plan for plan in (_plan(network, shares, typical, algorithm) for algorithm in sure) if plan is not None]
+    best = min(plans, key=lambda plan: run_s(network, shares, typical, *plan), default=None)
+    if best is None or run_s(network, shares, typical, *best) >= (1 - MARGIN) * ring_s(network, shares, typical):
+        return None
+    return best if run_s(network, shares, least, *best) < ring_s(network, shares, least) else None
+
+
+def _plan(network: Network, shares: tuple[float, ...], nbytes: int, algorithm: Algorithm) -> Plan | None:
+    """The algorithm's rounds, and the segments with which they take the least time; None if it has no form for these
+    losses."""
+    schedule = _schedule(network, shares, nbytes, algorithm)
+    if schedule is None:
+        return None
+    rounds = in_rounds(schedule)
+    if network.gpus == 1:
+        return rounds, (rounds.nchunks,)
+    rounds = in_order_of_use(rounds)
+    return rounds, min(
+        cuts(rounds, network.most_segments), key=lambda segments: run_s(network, shares, nbytes, rounds, segments)
+    )
+
+
+def run_s(network: Network, shares: tuple[float, ...], nbytes: int, rounds: Rounds, segments: Segments) -> float:
+    """The approximate time of an AllReduce by these rounds."""
+    each_s = rounds_s(rounds, shares, nbytes, network.host_bytes_s, network.alpha_s)
+    if network.gpus == 1:
+        return sum(each_s)
+    return predicted_s(rounds, segments, each_s, network.inner_s(nbytes), network.alpha_s)
 
 
 def _schedule(network: Network, shares: tuple[float, ...], nbytes: int, algorithm: Algorithm) -> Schedule | None:
@@ -162,6 +191,7 @@ def to_bytes(nhosts: int, gpus: int, nics: int, table: Sequence[Entry]) -> bytes
         parts.append(struct.pack(f"<{nhosts}I", *entry.left))
         parts.append(struct.pack("<QQI", entry.least_bytes, entry.most_bytes, rounds.nchunks))
         parts.append(rounds.name.encode()[: NAME_BYTES - 1].ljust(NAME_BYTES, b"\0"))
+        parts.append(struct.pack(f"<I{len(entry.segments)}I", len(entry.segments), *entry.segments))
         for program in rounds.programs:
             parts.append(struct.pack("<I", len(program)))
             parts.append(np.array(program, dtype="<i4").tobytes())
@@ -188,9 +218,10 @@ def from_bytes(data: bytes) -> list[Entry]:
             least, most, nchunks = take("QQI")
             (name,) = struct.unpack_from(f"{NAME_BYTES}s", data, at)
             at += NAME_BYTES
+            segments = take(f"{take('I')[0]}I")
             programs = tuple(_program(take(f"{6 * take('I')[0]}i")) for _ in range(nhosts))
             rounds = Rounds(name.rstrip(b"\0").decode(), nhosts, nchunks, programs)
-            found.append(Entry(left, least, most, rounds))
+            found.append(Entry(left, least, most, rounds, segments))
     except (struct.error, ValueError) as error:
         raise ScheduleError(f"a table of rounds is damaged: {error}") from error
     return found

@@ -36,6 +36,8 @@ from network import Network, network  # noqa: E402
 from ranks import Group, GroupError, has_gpu_each  # noqa: E402
 from results import Results, bus_gbs, latency_ratios, lost_ms, percentile, return_ms, switch_cost  # noqa: E402
 
+from r2ccl_core.gpu.segments import MOST_SEGMENTS  # noqa: E402
+
 MIB = 1 << 20
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "sendrecv")
 BLOCKED = ("all_gather", "reduce_scatter", "alltoall", "gather", "scatter")
@@ -61,8 +63,8 @@ CROWDED = {
     "NCCL_NCHANNELS_PER_NET_PEER": "1",
     "R2CC_IO_THREADS": "2",
 }
-"""Of more ranks on one GPU: kernels that wait for each other must all have a place on it."""
-INNER_RATE, NVLINK_RATE = "16 Gbit/s", "1200 Gbit/s"
+"""Of more ranks on one GPU, or kernels at once: those that wait for each other must all have a place on it."""
+INNER_GBIT_S, NVLINK_GBIT_S = 16, 1200
 """What ranks of one host send each other, about: over veths in NVLink's place where they share a GPU, and by NVLink."""
 SOCKET = {"NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "eth"}
 TUNED = {**SOCKET, "NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "4"}
@@ -138,7 +140,7 @@ class Campaign:
             return {"CAMPAIGN_STAND_IN": "1", "R2CC_SOCKET_IFNAME": "eth"}
         sharing = -(-self.net.ranks // self.gpus)
         common = {**COMMON, "CUDA_DEVICE_MAX_CONNECTIONS": str(min(CONNECTIONS, 2 * CONNECTIONS // sharing))}
-        if sharing > MOST_SHARING:
+        if sharing * (2 if self.net.gpus > 1 else 1) > MOST_SHARING:  # of hosts of several, one inside and one outside
             common |= CROWDED
         if system.startswith("socket"):
             return {**common, **self.service.env, **(TUNED if "tuned" in system else SOCKET)}
@@ -177,8 +179,9 @@ class Campaign:
             argv += ["--rate", f"{self.args.rate} Gbit/s", "-o", path]
             argv += ["--lost", "2" if "algorithm" not in options else "1"]
             argv += ["--algorithm", options.get("algorithm", "auto"), "--alpha", options.get("alpha", "100")]
-            inner_rate = NVLINK_RATE if has_gpu_each(self.gpus, self.net.gpus) else INNER_RATE
-            argv += ["--gpus", options.get("gpus", self.net.gpus), "--inner-rate", inner_rate]
+            inner = NVLINK_GBIT_S if has_gpu_each(self.gpus, self.net.gpus) else INNER_GBIT_S
+            argv += ["--gpus", options.get("gpus", self.net.gpus), "--inner-rate"]
+            argv += [f"{options.get('inner', inner)} Gbit/s", "--segments", options.get("segments", MOST_SEGMENTS)]
             words = [str(word) for word in argv]
             self.tables[system] = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, start_new_session=True)
         return path
@@ -831,8 +834,8 @@ def main() -> int:
         try:
             campaign.begin_build()
             campaign.begin_sharing()
-            if "several" in wanted and not args.stand_in:
-                campaign.begin_table("rounds")
+            for system in args.tables.split(",") if "several" in wanted and not args.stand_in else ():
+                campaign.begin_table(system)
             for system in campaign.grid() if "schedules" in wanted and not args.stand_in else ():
                 campaign.begin_table(system)
             for section in wanted:
@@ -907,7 +910,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--kills", type=int, default=3, help="of each size and system (3)")
     parser.add_argument("--latency-bytes", default="8,256,1024,4096", help="of its messages (8,256,1024,4096)")
     parser.add_argument("--grid", default=GRID, help=f"schedules beside the usual ones ({GRID})")
-    parser.add_argument("--tables", default="rounds", help="of `several`, such as rounds,rounds:alpha=50 (rounds)")
+    parser.add_argument("--tables", default="rounds", help="of `several`, such as rounds,rounds:segments=1 (rounds)")
     parser.add_argument("--libraries", type=Path, help="where the libraries lie, instead of building them")
     parser.add_argument("--spare", type=Path, help="libraries built elsewhere, for those that cannot be built here")
     parser.add_argument("--stand-in", action="store_true", help="without GPUs: our Communicator in the place of NCCL")

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from r2ccl_core.errors import ScheduleError, UsageError
+from r2ccl_core.gpu import gains
 from r2ccl_core.gpu.__main__ import main
-from r2ccl_core.gpu.table import SIZES, Entry, Network, entries, from_bytes, losses, ring_s, to_bytes
+from r2ccl_core.gpu.table import MARGIN, SIZES, Entry, Network, entries, from_bytes, losses, ring_s, run_s, to_bytes
 
 NETWORK = Network(4, 4, 0.5e9)
 
@@ -53,6 +54,56 @@ def test_hosts_of_several_gpus_run_the_same_rounds_with_parts_of_the_vector() ->
     assert from_bytes(to_bytes(4, 8, 4, table)) == table
 
 
+def test_what_is_inside_the_hosts_is_hidden_behind_the_network() -> None:
+    """Eight NICs of 100 Gbit/s: without segments nothing pays with one of them lost, as ReduceScatter and AllGather
+    take a quarter of the time."""
+    left, shares = (8, 7, 8, 8), (1, 7 / 8, 1, 1)
+    hosts = Network(4, 8, 12.5e9, gpus=8)
+    assert not list(entries(replace(hosts, most_segments=1), [left]))
+    table = list(entries(hosts, [left]))
+    assert [entry.least_bytes >> 20 for entry in table] == [256, 512, 1024, 2048]
+    for entry in table:
+        assert 8 <= len(entry.segments) <= 16 and entry.segments[-1] == entry.rounds.nchunks
+        for nbytes, limit in ((entry.least_bytes, 1.0), (entry.least_bytes * 3 // 2, 1 - MARGIN)):
+            assert run_s(hosts, shares, nbytes, entry.rounds, entry.segments) < limit * ring_s(hosts, shares, nbytes)
+
+
+def test_one_gpu_has_one_segment() -> None:
+    for entry in entries(NETWORK, [(4, 3, 4, 4)]):
+        assert entry.segments == (entry.rounds.nchunks,)
+
+
+def test_a_table_without_entries_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Eight NICs of 400 Gbit/s carry as much as is reduced inside a host, where a ReduceScatter and an AllGather of 2
+    GiB take 7/4 of it by 350 GB/s."""
+    common = ["--hosts", "4", "--gpus", "8", "--nics", "8", "--lost", "1", "-o", str(tmp_path / "table.r2g")]
+    assert main([*common, "--rate", "400 Gbit/s"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "NCCL's ring runs everything: with a NIC lost, 2GiB take it 11.9 ms; any schedule takes at least 8.31 ms on "
+        "the network, and 10.7 ms inside the hosts"
+    )
+    assert main([*common, "--rate", "50 Gbit/s"]) == 0
+    assert "NCCL's ring" not in capsys.readouterr().out
+
+
+def test_the_table_of_gains_says_where_segments_pay(capsys: pytest.CaptureFixture[str]) -> None:
+    assert gains.main(["--hosts", "4", "--gpus", "8", "--nics", "8", "--rates", "100 Gbit/s"]) == 0
+    head, line, *rows = capsys.readouterr().out.splitlines()
+    assert head.count("|") == line.count("|") == rows[0].count("|")
+    cells = [cell.strip() for cell in rows[0].split("|")]
+    assert cells[1:4] == ["100 Gbit/s", "7 8 8 8", "ring"]
+    without, ratio = cells[-2].split(", ")
+    assert without == "ring" and 0.7 < float(ratio) < 0.8
+    assert gains.main(["--hosts", "4", "--nics", "0"]) == 2
+    assert capsys.readouterr().err == "r2ccl_core.gpu.gains: --nics 0: give 1 to 256\n"
+
+
+def test_a_ring_is_no_faster_than_what_is_inside_the_hosts() -> None:
+    several = Network(4, 8, 50e9, gpus=8, inner_bytes_s=100e9)
+    assert ring_s(several, (1, 1, 1, 1), 1 << 30) == pytest.approx(2 * 31 / 32 * 7 / 8 * (1 << 30) / 100e9)
+    assert ring_s(several, (1, 1, 0.125, 1), 1 << 30) == pytest.approx(2 * 31 / 32 * (1 << 30) / 50e9)
+
+
 def test_two_hosts_have_nothing_to_choose() -> None:
     with pytest.raises(UsageError, match="fewer than three"):
         list(entries(Network(2, 4, 1e9), [(4, 3)]))
@@ -84,6 +135,7 @@ def test_the_command_writes_a_table_and_refuses_in_one_line(tmp_path, capsys) ->
         ),
         (["--gpus", "0"], "--gpus 0: give 1 to 16"),
         (["--gpus", "17"], "--gpus 17: give 1 to 16"),
+        (["--segments", "0"], "--segments 0: give 1 to 16"),
         (["--inner-rate", "fast"], "--inner-rate: 'fast' is not a rate"),
         (["--nics", "0"], "--nics 0: give 1 to 256"),
         (["--alpha", "nan"], "--alpha nan: give 0 or more"),

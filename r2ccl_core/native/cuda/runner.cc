@@ -10,6 +10,7 @@ namespace {
 
 constexpr size_t kAlign = 256;  // of a bounced range
 constexpr int kInt8 = 0;
+constexpr size_t kAhead = 2;  // segments that are reduced before a round needs them; gpu/segments.py reckons with it
 
 size_t Aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
@@ -18,6 +19,14 @@ const Operation* GroupEnd(const Operation* op, const Operation* end) {
   const Operation* last = op;
   while (last != end && last->round == op->round) ++last;
   return last;
+}
+
+// By segment, the end of the last operation on it or an earlier one.
+std::vector<const Operation*> SegmentEnds(const std::vector<Operation>& program, const Entry& entry) {
+  std::vector<const Operation*> ends(entry.segments.size(), program.data());
+  for (const Operation& op : program) ends[entry.SegmentOf(op.begin)] = &op + 1;
+  for (size_t i = 1; i < ends.size(); ++i) ends[i] = std::max(ends[i], ends[i - 1]);
+  return ends;
 }
 
 bool Overlap(const Operation& a, const Operation& b) { return a.begin < b.end && b.begin < a.end; }
@@ -62,6 +71,12 @@ class Runner::Group {
   const Operation* end() const { return end_; }
   const std::vector<Message>& messages() const { return messages_; }
   size_t bounce_bytes() const { return bounce_bytes_; }
+  // So many segments, from the first on, must be there.
+  size_t Segments(const Layout& layout) const {
+    size_t most = 0;
+    for (const Operation* op = begin_; op != end_; ++op) most = std::max(most, 1 + layout.SegmentOf(op->begin));
+    return most;
+  }
 
  private:
   const Operation* begin_;
@@ -76,7 +91,7 @@ Runner::~Runner() {
   }
   auto drop = [this](Workspace& workspace) {
     if (workspace.stream != nullptr) device_.DropStream(workspace.stream);
-    if (workspace.begin != nullptr) device_.DropEvent(workspace.begin);
+    for (Event event : workspace.begin) device_.DropEvent(event);
     if (workspace.done != nullptr) device_.DropEvent(workspace.done);
   };
   drop(ungraphed_);
@@ -100,8 +115,7 @@ int Runner::Open(Comm parent, const Seat& seat) {
 }
 
 bool Runner::Make(Workspace* workspace) {
-  return device_.MakeStream(&workspace->stream) && device_.MakeEvent(&workspace->begin) &&
-         device_.MakeEvent(&workspace->done);
+  return device_.MakeStream(&workspace->stream) && device_.MakeEvent(&workspace->done);
 }
 
 // The stream of a graph is captured with it until its capture ends; only then another graph may have it. Nullptr
@@ -157,23 +171,16 @@ int Runner::Connect() {
   return result == kNcclSuccess ? ended : result;
 }
 
-size_t Runner::Offset(const Job& job, int32_t chunk) {
-  // Without overflow for any count: chunk * count may not fit.
-  size_t chunks = job.entry->chunks;
-  size_t number = static_cast<size_t>(chunk);
-  return job.count / chunks * number + job.count % chunks * number / chunks;
-}
-
 size_t Runner::Bytes(const Job& job, const Operation& op) {
-  return (Offset(job, op.end) - Offset(job, op.begin)) * TypeBytes(job.type);
+  return job.layout->Count(op.begin, op.end) * TypeBytes(job.type);
 }
 
 char* Runner::Result(const Job& job, const Operation& op) {
-  return job.output + Offset(job, op.begin) * TypeBytes(job.type);
+  return job.output + job.layout->At(op.begin) * TypeBytes(job.type);
 }
 
 const char* Runner::Own(const Job& job, const Operation& op) {
-  return (op.from_input ? job.input : job.output) + Offset(job, op.begin) * TypeBytes(job.type);
+  return (op.from_input ? job.input : job.output) + job.layout->At(op.begin) * TypeBytes(job.type);
 }
 
 // A bounce buffer large enough for every group. One that is too small stays until the end: a run that is still under
@@ -201,57 +208,105 @@ bool Runner::Reserve(const Job& job, Stream stream) {
   return true;
 }
 
+// What no equal parts can be made of, fewer elements than there are GPUs, is NCCL's.
 int Runner::Run(const Entry& entry, const void* input, void* output, size_t count, Type type, Op op, Comm parent,
                 Stream stream, uint64_t graph) {
-  if (count / static_cast<size_t>(seat_.gpus) < entry.chunks) return kNcclSystemError;
+  size_t gpus = static_cast<size_t>(seat_.gpus);
+  if (count / gpus < entry.chunks) return kNcclSystemError;
   Workspace* in = Find(graph);
   if (in == nullptr) return kNcclCudaError;
-  Job job = {&entry, static_cast<const char*>(input), static_cast<char*>(output), count, type, op, in};
-  return seat_.gpus == 1 ? RunRounds(job, stream) : RunHosts(job, parent, stream);
-}
-
-// What no equal parts can be made of, fewer elements than there are GPUs, is NCCL's.
-int Runner::RunHosts(const Job& whole, Comm parent, Stream stream) {
-  size_t gpus = static_cast<size_t>(seat_.gpus);
-  size_t part = whole.count / gpus;
-  size_t width = TypeBytes(whole.type);
-  size_t rest = whole.count % gpus;
-  int type = static_cast<int>(whole.type);
-  int op = static_cast<int>(whole.op);
-  char* own = whole.output + static_cast<size_t>(seat_.place) * part * width;
+  Layout layout(entry, gpus, static_cast<size_t>(seat_.place), count, type);
+  Job job = {&entry, &layout, static_cast<const char*>(input), static_cast<char*>(output), type, op, in};
+  int result = RunSegments(job, stream);
+  size_t rest = count % gpus;
+  if (result != kNcclSuccess || rest == 0) return result;
+  size_t at = (count - rest) * TypeBytes(type);
   Gate::Pass pass(gate_);
   if (!pass.open()) return kNcclSystemError;
-  int result = nccl_.reduce_scatter(whole.input, own, part, type, op, inner_, stream);
-  if (result == kNcclSuccess) {
-    result = RunRounds({whole.entry, own, own, part, whole.type, whole.op, whole.in}, stream);
-  }
-  if (result == kNcclSuccess) result = nccl_.all_gather(own, whole.output, part, type, inner_, stream);
-  if (result != kNcclSuccess || rest == 0) return result;
-  size_t at = gpus * part * width;
-  return nccl_.all_reduce(whole.input + at, whole.output + at, rest, type, op, parent, stream);
+  return nccl_.all_reduce(job.input + at, job.output + at, rest, static_cast<int>(type), static_cast<int>(op), parent,
+                          stream);
 }
 
-int Runner::RunRounds(const Job& job, Stream stream) {
-  const Entry& entry = *job.entry;
-  Workspace& in = *job.in;
-  bool ready = Reserve(job, stream) && device_.Record(in.begin, stream) && device_.WaitFor(in.stream, in.begin);
-  if (!ready) return kNcclCudaError;
-  const auto& program = entry.programs[static_cast<size_t>(seat_.host)];
+int Runner::RunSegments(const Job& whole, Stream stream) {
+  if (!Reserve(whole, stream)) return kNcclCudaError;
+  Job job = whole;
+  if (seat_.gpus > 1) job.input = job.output;  // what the host has summed is there
+  const auto& program = job.entry->programs[static_cast<size_t>(seat_.host)];
+  std::vector<const Operation*> ends = SegmentEnds(program, *job.entry);
   const Operation* end = program.data() + program.size();
+  size_t reduced = 0;
+  size_t begun = 0;
+  size_t ended = 0;
   for (const Operation* at = program.data(); at != end;) {
     const Operation* next = GroupEnd(at, end);
     Group group(job, at, next);
-    if (!Gather(job, group)) return kNcclCudaError;
-    int result = Transfer(job, group);
-    if (result != kNcclSuccess) return result;
-    if (!Finish(job, group)) return kNcclCudaError;
+    size_t needed = group.Segments(*job.layout);
+    for (; reduced < std::min(needed + kAhead, ends.size()); ++reduced) {
+      if (int result = BeginSegment(whole, stream, reduced); result != kNcclSuccess) return result;
+    }
+    for (; begun < needed; ++begun) {
+      if (!device_.WaitFor(job.in->stream, job.in->begin[begun])) return kNcclCudaError;
+    }
+    if (int result = RunRound(job, group); result != kNcclSuccess) return result;
+    size_t until = ended;
+    while (until < ends.size() && ends[until] <= next) ++until;
+    if (int result = EndSegments(job, stream, ended, until); result != kNcclSuccess) return result;
+    ended = until;
     at = next;
   }
-  return device_.Record(in.done, in.stream) && device_.WaitFor(stream, in.done) ? kNcclSuccess : kNcclCudaError;
+  return kNcclSuccess;
+}
+
+int Runner::BeginSegment(const Job& job, Stream stream, size_t segment) {
+  std::vector<Event>& begin = job.in->begin;
+  if (segment == begin.size()) {
+    begin.push_back(nullptr);
+    if (!device_.MakeEvent(&begin.back())) return kNcclCudaError;
+  }
+  int result = ReduceSegment(job, stream, segment);
+  if (result != kNcclSuccess) return result;
+  return device_.Record(begin[segment], stream) ? kNcclSuccess : kNcclCudaError;
+}
+
+// The segments [from, until), whose rounds are issued.
+int Runner::EndSegments(const Job& job, Stream stream, size_t from, size_t until) {
+  if (from == until) return kNcclSuccess;
+  if (!device_.Record(job.in->done, job.in->stream) || !device_.WaitFor(stream, job.in->done)) return kNcclCudaError;
+  int result = kNcclSuccess;
+  for (size_t i = from; i < until && result == kNcclSuccess; ++i) result = GatherSegment(job, stream, i);
+  return result;
+}
+
+int Runner::ReduceSegment(const Job& job, Stream stream, size_t segment) {
+  if (seat_.gpus == 1) return kNcclSuccess;
+  const Layout& layout = *job.layout;
+  size_t width = TypeBytes(job.type);
+  Gate::Pass pass(gate_);
+  if (!pass.open()) return kNcclSystemError;
+  return nccl_.reduce_scatter(job.input + layout.Begin(segment) * width, job.output + layout.Own(segment) * width,
+                              layout.Part(segment), static_cast<int>(job.type), static_cast<int>(job.op), inner_,
+                              stream);
+}
+
+int Runner::GatherSegment(const Job& job, Stream stream, size_t segment) {
+  if (seat_.gpus == 1) return kNcclSuccess;
+  const Layout& layout = *job.layout;
+  size_t width = TypeBytes(job.type);
+  Gate::Pass pass(gate_);
+  if (!pass.open()) return kNcclSystemError;
+  return nccl_.all_gather(job.output + layout.Own(segment) * width, job.output + layout.Begin(segment) * width,
+                          layout.Part(segment), static_cast<int>(job.type), inner_, stream);
+}
+
+int Runner::RunRound(const Job& job, const Group& group) {
+  if (!Pack(job, group)) return kNcclCudaError;
+  int result = Transfer(job, group);
+  if (result != kNcclSuccess) return result;
+  return Finish(job, group) ? kNcclSuccess : kNcclCudaError;
 }
 
 // Copies the parts of messages that have several to where they are sent from.
-bool Runner::Gather(const Job& job, const Group& group) {
+bool Runner::Pack(const Job& job, const Group& group) {
   std::vector<Reduction> copies;
   for (const Message& message : group.messages()) {
     if (!message.sends || !message.Bounces()) continue;

@@ -4,7 +4,13 @@
 // may be under way at once, and NCCL orders only its own operations among them.
 //
 // If hosts have several GPUs, the vector is first reduced and scattered inside each host; each GPU runs the rounds with
-// its part, together with the GPUs in the same place on other hosts; and the parts are gathered inside the host.
+// its part, together with the GPUs in the same place on other hosts; and the parts are gathered inside the host. This
+// is done segment after segment, on two streams: inside the hosts on the program's, the rounds on ours. A round waits
+// for the segments that it touches, and a segment is gathered after the last round that touches it.
+//
+// The ranks of a host have one program, so all issue these calls in the same order, and rounds have one order on all
+// hosts. So this ends even where a device begins everything in the order of issue (CUDA_DEVICE_MAX_CONNECTIONS=1).
+// There a round waits for what was issued before it, which is why segments are reduced only a little ahead.
 #ifndef R2CCL_CUDA_RUNNER_H_
 #define R2CCL_CUDA_RUNNER_H_
 
@@ -17,6 +23,7 @@
 #include "cuda/buffers.h"
 #include "cuda/device.h"
 #include "cuda/gate.h"
+#include "cuda/layout.h"
 #include "cuda/nccl.h"
 #include "cuda/table.h"
 
@@ -53,17 +60,17 @@ class Runner {
   // What runs need one after another: those outside of graphs, or those of one graph.
   struct Workspace {
     Stream stream = nullptr;
-    Event begin = nullptr;
-    Event done = nullptr;
+    std::vector<Event> begin;                       // of each segment's rounds
+    Event done = nullptr;                           // of the last round so far
     std::shared_ptr<const Buffers::Buffer> bounce;  // none before the first run
     uint64_t graph = 0;
   };
   // Of the run in progress.
   struct Job {
     const Entry* entry;
+    const Layout* layout;
     const char* input;
     char* output;
-    size_t count;
     Type type;
     Op op;
     Workspace* in;
@@ -75,13 +82,16 @@ class Runner {
   Workspace* Find(uint64_t graph);
   int Connect();
   int OpenInner(Comm parent);
-  int RunRounds(const Job& job, Stream stream);
-  int RunHosts(const Job& whole, Comm parent, Stream stream);
+  int RunSegments(const Job& job, Stream stream);
+  int BeginSegment(const Job& job, Stream stream, size_t segment);
+  int EndSegments(const Job& job, Stream stream, size_t from, size_t until);
+  int ReduceSegment(const Job& job, Stream stream, size_t segment);
+  int GatherSegment(const Job& job, Stream stream, size_t segment);
+  int RunRound(const Job& job, const Group& group);
   bool Reserve(const Job& job, Stream stream);
-  bool Gather(const Job& job, const Group& group);
+  bool Pack(const Job& job, const Group& group);
   int Transfer(const Job& job, const Group& group);
   bool Finish(const Job& job, const Group& group);
-  static size_t Offset(const Job& job, int32_t chunk);
   static size_t Bytes(const Job& job, const Operation& op);
   static char* Result(const Job& job, const Operation& op);     // the place of its range in the result
   static const char* Own(const Job& job, const Operation& op);  // the rank's own value of it

@@ -1,6 +1,7 @@
 // Reading and checking of tables.
 #include "cuda/table.h"
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -8,11 +9,12 @@
 namespace r2ccl::cuda {
 namespace {
 
-constexpr char kMagic[] = "R2CCLG03";
+constexpr char kMagic[] = "R2CCLG04";
 constexpr size_t kMagicBytes = 8;
 constexpr size_t kNameBytes = 32;
 constexpr uint32_t kMostHosts = 4096;
 constexpr uint32_t kMostGpus = 16;
+constexpr uint32_t kMostChunks = 1 << 30;
 
 class Reader {
  public:
@@ -34,9 +36,24 @@ Status Damaged(const std::string& what) { return {Code::kInvalidArgument, "a tab
 
 bool IsSound(const Operation& op, const Table& table, const Entry& entry, int32_t last_round) {
   bool has_peer = op.kind != Operation::kCopy;
-  return op.kind >= 0 && op.kind <= Operation::kCopy && op.round >= last_round && op.begin >= 0 && op.begin <= op.end &&
-         op.end <= static_cast<int32_t>(entry.chunks) &&
+  return op.kind >= 0 && op.kind <= Operation::kCopy && op.round >= last_round && op.begin >= 0 && op.begin < op.end &&
+         op.end <= static_cast<int32_t>(entry.chunks) && entry.SegmentOf(op.begin) == entry.SegmentOf(op.end - 1) &&
          (!has_peer || (op.peer >= 0 && op.peer < static_cast<int32_t>(table.hosts)));
+}
+
+// One after another, none of them empty, up to the last chunk; several only where there is something inside the hosts.
+Status TakeSegments(Reader* reader, const Table& table, Entry* entry) {
+  uint32_t count = 0;
+  if (!reader->Take(&count, 4) || count > reader->left() / 4) return Damaged("it ends within segments");
+  entry->segments.resize(count);
+  reader->Take(entry->segments.data(), 4 * size_t{count});
+  uint32_t last = 0;
+  for (uint32_t end : entry->segments) {
+    if (end <= last) return Damaged("a segment is empty");
+    last = end;
+  }
+  if (last != entry->chunks || (count > 1 && table.gpus == 1)) return Damaged("its segments are not the vector's");
+  return {};
 }
 
 Status TakeEntry(Reader* reader, const Table& table, Entry* entry) {
@@ -45,8 +62,9 @@ Status TakeEntry(Reader* reader, const Table& table, Entry* entry) {
   bool whole = reader->Take(entry->left.data(), 4 * size_t{table.hosts}) && reader->Take(&entry->least_bytes, 8) &&
                reader->Take(&entry->most_bytes, 8) && reader->Take(&entry->chunks, 4) && reader->Take(name, kNameBytes);
   if (!whole) return Damaged("it ends within an entry");
-  if (entry->chunks < 1) return Damaged("it has no chunks");
+  if (entry->chunks < 1 || entry->chunks > kMostChunks) return Damaged("it has no chunks, or too many");
   entry->name.assign(name, strnlen(name, kNameBytes));
+  if (Status status = TakeSegments(reader, table, entry); !status.ok()) return status;
   entry->programs.resize(table.hosts);
   for (auto& program : entry->programs) {
     uint32_t count = 0;
@@ -54,10 +72,14 @@ Status TakeEntry(Reader* reader, const Table& table, Entry* entry) {
     program.resize(count);
     reader->Take(program.data(), count * sizeof(Operation));
     int32_t round = 0;
+    std::vector<bool> touched(entry->segments.size(), false);
     for (const Operation& op : program) {
       if (!IsSound(op, table, *entry, round)) return Damaged("an operation names what is not there");
       round = op.round;
+      touched[entry->SegmentOf(op.begin)] = true;
     }
+    if (std::find(touched.begin(), touched.end(), false) != touched.end())
+      return Damaged("a host leaves a segment out");
   }
   return {};
 }
@@ -69,6 +91,11 @@ uint64_t Fnv1a(const std::string& data) {
 }
 
 }  // namespace
+
+size_t Entry::SegmentOf(int32_t chunk) const {
+  auto its = std::upper_bound(segments.begin(), segments.end(), static_cast<uint32_t>(chunk));
+  return static_cast<size_t>(its - segments.begin());
+}
 
 const Entry* Table::Find(const std::vector<uint32_t>& left, uint64_t bytes) const {
   for (const Entry& entry : entries) {

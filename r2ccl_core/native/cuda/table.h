@@ -28,8 +28,12 @@ struct Entry {
   uint64_t least_bytes = 0;
   uint64_t most_bytes = 0;
   uint32_t chunks = 0;
+  std::vector<uint32_t> segments;  // the chunk that each ends before; one ends in the midst of no operation
   std::string name;
   std::vector<std::vector<Operation>> programs;  // by host, in the order of issue
+
+  // That of a chunk.
+  size_t SegmentOf(int32_t chunk) const;
 };
 
 struct Table {

@@ -203,7 +203,7 @@ const Nccl kHostNccl = {AllReduce, AllGather, ReduceScatter, Send,    Recv,  Gro
                         Rank,      nullptr,   Split,         Destroy, Abort, nullptr,    nullptr};
 
 // Streams that have done everything at once.
-class HostDevice final : public Device {
+class HostDevice : public Device {
  public:
   bool Allocate(size_t bytes, void** memory) override {
     ++allocated;
@@ -268,15 +268,20 @@ void Put(std::string* data, const void* what, size_t bytes) { data->append(stati
 
 void Put32(std::string* data, uint32_t value) { Put(data, &value, 4); }
 
-// Three hosts: 1 and 2 send `wide` chunks to 0 in each round, and get the sums in the next.
-std::string StarTable(const std::vector<uint32_t>& left, uint32_t chunks, uint32_t gpus = 1, uint32_t wide = 1) {
-  std::string data = "R2CCLG03";
+// Three hosts: 1 and 2 send `wide` chunks to 0 in each round, and get the sums in the next. `segments`: the chunk that
+// each ends before; empty: one segment.
+std::string StarTable(const std::vector<uint32_t>& left, uint32_t chunks, uint32_t gpus = 1, uint32_t wide = 1,
+                      std::vector<uint32_t> segments = {}) {
+  if (segments.empty()) segments = {chunks};
+  std::string data = "R2CCLG04";
   for (uint32_t value : {3U, gpus, 4U, 1U}) Put32(&data, value);
   for (uint32_t one : left) Put32(&data, one);
   uint64_t bounds[] = {0, uint64_t{1} << 40};
   Put(&data, bounds, sizeof(bounds));
   Put32(&data, chunks);
   data += std::string("star").append(28, '\0');
+  Put32(&data, static_cast<uint32_t>(segments.size()));
+  for (uint32_t end : segments) Put32(&data, end);
   for (int32_t rank = 0; rank < 3; ++rank) {
     std::vector<Operation> ops;
     auto add = [&](int32_t round, int32_t kind, int32_t peer, int32_t chunk, int32_t from_input) {
@@ -319,7 +324,10 @@ class Scene : public ::testing::Test {
   // The table's schedules for a host that has all of its four NICs.
   std::unique_ptr<Takeover> Whole(HostDevice& device, size_t rank) {
     return std::make_unique<Takeover>(
-        kHostNccl, device, Settings{path_, 0, 1, {}}, rank, [](Nics* nics) { return *nics = {4, 4}, true; },
+        kHostNccl, device, Settings{path_, 0, 1, {}}, rank,
+        [](Nics* nics) {
+          return *nics = {4, 4}, true;
+        },
         [](const std::string&, bool) {});
   }
 
@@ -425,23 +433,158 @@ TEST_F(Scene, SharedHostsAndOtherNumbersOfNicsAreNccls) {
   EXPECT_EQ(Run(3, 64, [](int, int) { return Nics{2, 2}; })[0], (Names{"nccl", "nccl", "nccl"}));
 }
 
-// Ranks of a host in a row, and dealt out over the hosts; more elements than make equal parts. What one rank of a host
-// has lost counts for the host.
+// Ranks of a host in a row, and dealt out over the hosts; more elements than make equal parts, and segments of unequal
+// length. What one rank of a host has lost counts for the host.
 TEST_F(Scene, HostsOfSeveralGpus) {
   for (int gpus : {2, 3}) {
     for (bool dealt_out : {false, true}) {
-      SCOPED_TRACE(std::to_string(gpus) + (dealt_out ? " dealt out" : " in a row"));
-      wire_.lanes.clear();
-      wire_.splits.clear();
-      Use(StarTable({4, 3, 4}, 5, static_cast<uint32_t>(gpus)), 3 * gpus);
-      gpus_ = gpus;
-      host_of_ = [=](int rank) { return dealt_out ? rank % 3 : rank / gpus; };
-      int struck = dealt_out ? 1 : gpus;
-      auto left = [=](int rank, int) { return Nics{4, rank == struck ? 3 : 4}; };
-      for (bool in_place : {false, true}) {
-        EXPECT_EQ(Run(3, 1003, left, in_place)[0], (Names{"nccl", "star", "star"}));
+      for (const auto& segments : {std::vector<uint32_t>{5}, {2, 5}, {1, 2, 3, 4, 5}}) {
+        SCOPED_TRACE(std::to_string(gpus) + (dealt_out ? " dealt out" : " in a row"));
+        wire_.lanes.clear();
+        wire_.splits.clear();
+        Use(StarTable({4, 3, 4}, 5, static_cast<uint32_t>(gpus), 1, segments), 3 * gpus);
+        gpus_ = gpus;
+        host_of_ = [=](int rank) { return dealt_out ? rank % 3 : rank / gpus; };
+        int struck = dealt_out ? 1 : gpus;
+        auto left = [=](int rank, int) { return Nics{4, rank == struck ? 3 : 4}; };
+        for (bool in_place : {false, true}) {
+          EXPECT_EQ(Run(3, in_place ? 4099 : 1003, left, in_place)[0], (Names{"nccl", "star", "star"}));
+        }
+        EXPECT_EQ(Run(2, static_cast<size_t>(5 * gpus - 1), left)[0], (Names{"nccl", "nccl"}));  // too few elements
       }
-      EXPECT_EQ(Run(2, static_cast<size_t>(5 * gpus - 1), left)[0], (Names{"nccl", "nccl"}));  // too few elements
+    }
+  }
+}
+
+// What one rank issues on its streams, and whether any two of its accesses to memory may be in either order.
+struct Order {
+  using Clock = std::map<Stream, int>;
+  struct Access {
+    Stream stream;
+    int tick;
+    const char* from;
+    const char* to;
+    bool writes;
+  };
+  std::map<Stream, Clock> clocks;
+  std::map<Event, Clock> events;
+  std::vector<Access> accesses;
+  std::vector<std::string> calls;
+  int races = 0;
+
+  void Touch(Stream stream, const void* place, size_t bytes, bool writes) {
+    const char* from = static_cast<const char*>(place);
+    Clock& clock = clocks[stream];
+    for (const Access& one : accesses) {
+      bool meets = one.from < from + bytes && from < one.to && (writes || one.writes) && one.stream != stream;
+      if (meets && clock[one.stream] < one.tick) ++races;
+    }
+    accesses.push_back({stream, ++clock[stream], from, from + bytes, writes});
+  }
+};
+Order* order = nullptr;
+
+int OrderedScatter(const void* input, void* output, size_t count, int, int, Comm, Stream stream) {
+  order->calls.emplace_back("scatter");
+  order->Touch(stream, input, 2 * 4 * count, false);
+  order->Touch(stream, output, 4 * count, true);
+  return 0;
+}
+
+int OrderedGather(const void* own, void* all, size_t count, int, Comm, Stream stream) {
+  order->calls.emplace_back("gather");
+  order->Touch(stream, own, 4 * count, false);
+  order->Touch(stream, all, 2 * 4 * count, true);
+  return 0;
+}
+
+int OrderedSend(const void* place, size_t bytes, int, int, Comm, Stream stream) {
+  order->calls.emplace_back("send");
+  order->Touch(stream, place, bytes, false);
+  return 0;
+}
+
+int OrderedRecv(void* place, size_t bytes, int, int, Comm, Stream stream) {
+  order->Touch(stream, place, bytes, true);
+  return 0;
+}
+
+class OrderedDevice final : public HostDevice {
+ public:
+  explicit OrderedDevice(bool waits) : waits_(waits) {}
+  bool MakeStream(Stream* stream) override { return (*stream = &made_[made_count_++]) != nullptr; }
+  bool MakeEvent(Event* event) override { return (*event = reinterpret_cast<Event>(&made_[made_count_++])) != nullptr; }
+  bool Record(Event event, Stream stream) override { return order->events[event] = order->clocks[stream], true; }
+  bool WaitFor(Stream stream, Event event) override {
+    for (const auto& [other, tick] : order->events[event]) {
+      int& known = order->clocks[stream][other];
+      if (waits_) known = std::max(known, tick);
+    }
+    return true;
+  }
+  bool Reduce(const std::vector<Reduction>& reductions, Type, Op, Stream stream) override {
+    for (const Reduction& one : reductions) {
+      for (const void* read : {one.own, one.in}) {
+        if (read != nullptr) order->Touch(stream, read, 4 * one.count, false);
+      }
+      order->Touch(stream, one.out, 4 * one.count, true);
+    }
+    return true;
+  }
+
+ private:
+  const bool waits_;
+  char made_[64] = {};
+  size_t made_count_ = 0;
+};
+
+int SplitOrdered(Comm parent, int, int, Comm* made, void*) {
+  *made = parent;
+  return 0;
+}
+
+int DestroyNothing(Comm) { return 0; }
+
+// Segments are reduced and gathered beside the rounds of others, and nothing touches what is not there yet: as much as
+// streams and events promise, whatever they do beyond.
+TEST(Segments, AreOnBothStreamsAtOnceWithoutARace) {
+  Nccl nccl = kHostNccl;
+  nccl.all_gather = OrderedGather;
+  nccl.reduce_scatter = OrderedScatter;
+  nccl.send = OrderedSend;
+  nccl.recv = OrderedRecv;
+  nccl.group_end = GroupStart;
+  nccl.comm_split = SplitOrdered;
+  nccl.comm_destroy = DestroyNothing;
+  Table table;
+  ASSERT_TRUE(ParseTable(StarTable({4, 3, 4}, 6, 2, 1, {1, 2, 3, 4, 5, 6}), &table).ok());
+  for (bool waits : {true, false}) {
+    for (int host : {0, 1}) {
+      for (bool in_place : {false, true}) {
+        Order its;
+        order = &its;
+        OrderedDevice device(waits);
+        Gate gate;
+        char user = 0;
+        std::vector<int32_t> input(1200);
+        std::vector<int32_t> output(1200);
+        int32_t* to = in_place ? input.data() : output.data();
+        Runner runner(nccl, device, gate);
+        ASSERT_EQ(runner.Open(&its, {host, 1, 3, 2}), 0);
+        for (uint64_t graph : {0, 0, 7}) {
+          its.calls.clear();
+          int result = runner.Run(table.entries[0], input.data(), to, 1200, Type::kInt32, Op::kSum, &its, &user, graph);
+          ASSERT_EQ(result, 0);
+          its.Touch(&user, to, 4800, true);  // the program's next kernel
+        }
+        EXPECT_EQ(its.races == 0, waits) << "host " << host;
+        auto count = [&](const char* call) { return std::count(its.calls.begin(), its.calls.end(), call); };
+        EXPECT_EQ(count("scatter"), 6);
+        EXPECT_EQ(count("gather"), 6);
+        if (host == 1) EXPECT_EQ(its.calls[3], "send");  // two segments are reduced ahead
+        auto first = std::find(its.calls.begin(), its.calls.end(), "gather");
+        EXPECT_NE(std::find(first, its.calls.end(), "send"), its.calls.end()) << "a segment waited for others' rounds";
+      }
     }
   }
 }
@@ -489,7 +632,7 @@ TEST(Agreement, RanksThatHaveDifferentTablesOrNoneUseNone) {
 }
 
 TEST_F(Scene, ATableThatCannotBeReadIsNotUsed) {
-  Use("R2CCLG03 and nothing", 3);
+  Use("R2CCLG04 and nothing", 3);
   EXPECT_EQ(Run(3, 64, AllLeft)[0], (Names{"nccl", "nccl", "nccl"}));
 }
 
@@ -763,7 +906,10 @@ TEST_F(Scene, NothingIsKeptOfACommunicatorThatNcclDoesNotKnow) {
   HostComm comm{1, 0};
   int asked = 0;
   Takeover takeover(
-      nccl, device, {path_, 0, 1, {}}, 0, [&](Nics* nics) { return ++asked, *nics = {4, 4}, true; },
+      nccl, device, {path_, 0, 1, {}}, 0,
+      [&](Nics* nics) {
+        return ++asked, *nics = {4, 4}, true;
+      },
       [](const std::string&, bool) {});
   int32_t value = 5;
   EXPECT_EQ(takeover.AllReduce({&value, &value, 1, 2, 0, &comm, nullptr}), 0);  // as NCCL's own says
@@ -814,6 +960,29 @@ TEST(Table, RefusesWhatIsCutOffOrPointsOutside) {
   int32_t far = 99;
   std::memcpy(outside.data() + outside.size() - 16, &far, 4);  // the last operation's peer
   EXPECT_FALSE(ParseTable(outside, &table).ok());
+}
+
+TEST(Table, RefusesSegmentsThatAreNotTheVectors) {
+  Table table;
+  auto sound = [&](std::vector<uint32_t> segments, uint32_t gpus) {
+    return ParseTable(StarTable({4, 4, 4}, 4, gpus, 1, std::move(segments)), &table).ok();
+  };
+  EXPECT_TRUE(sound({4}, 1));
+  EXPECT_TRUE(sound({1, 4}, 2));
+  EXPECT_FALSE(sound({1, 4}, 1));  // nothing is reduced inside hosts of one GPU
+  EXPECT_FALSE(sound({2, 3}, 2));
+  EXPECT_FALSE(sound({2, 2, 4}, 2));
+  EXPECT_FALSE(sound({2, 5}, 2));
+  std::string wide = StarTable({4, 4, 4}, 4, 2, 1, {2, 4});
+  int32_t end = 3;
+  std::memcpy(wide.data() + wide.size() - 8, &end, 4);  // the last operation is of chunks [3, 3) then: of none
+  EXPECT_FALSE(ParseTable(wide, &table).ok());
+  int32_t begin = 1;
+  std::memcpy(wide.data() + wide.size() - 12, &begin, 4);  // [1, 3): of two segments
+  EXPECT_FALSE(ParseTable(wide, &table).ok());
+  begin = 2;
+  std::memcpy(wide.data() + wide.size() - 12, &begin, 4);
+  EXPECT_TRUE(ParseTable(wide, &table).ok());
 }
 
 // A table of r2ccl_core.gpu's, all of its entries: R2CCL_TEST_TABLE names it.

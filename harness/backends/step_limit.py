@@ -21,23 +21,32 @@ class StepLimit:
     def __init__(self, limit_s: float | None, leave: Callable[[str], object]) -> None:
         self._leave = leave
         self._step: tuple[str, float] | None = None
+        self._over = False
+        self._lock = threading.Lock()
         if limit_s is not None:
             threading.Thread(target=self._watch, args=[limit_s], name="step limit", daemon=True).start()
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """What is done inside is the step `name`."""
+        """What is done inside is the step `name`. A step that lasted too long has no end: what it was to compute is not
+        there, although NCCL lets the program go on once it was aborted."""
         self._step = name, time.monotonic()
         try:
             yield
         finally:
-            self._step = None
+            with self._lock:
+                self._step = None
+                over = self._over
+            while over:  # until `leave` has ended the process
+                time.sleep(1)
 
     def _watch(self, limit_s: float) -> None:
         while True:
             time.sleep(limit_s / _LOOKS)
-            step = self._step
-            if step is not None and time.monotonic() - step[1] > limit_s:
+            with self._lock:
+                step = self._step
+                self._over = step is not None and time.monotonic() - step[1] > limit_s
+            if step is not None and self._over:
                 self._leave(f"{step[0]} did not end within {limit_s:g} s: NCCL still waits for its network")
                 return
 

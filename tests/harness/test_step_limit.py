@@ -13,16 +13,25 @@ import os, time
 from harness.backends.step_limit import StepLimit
 def leave(why):
     print(why, flush=True)
+    time.sleep(1)
     os._exit(3)
 with StepLimit(0.2, leave).step("all_reduce in iteration 7"):
-    time.sleep(60)
+    time.sleep(%g)
+print("goes on", flush=True)
 """
 
 
 def test_a_process_that_hangs_ends_with_one_line() -> None:
-    done = subprocess.run([sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=50)
+    done = subprocess.run([sys.executable, "-c", HANGS % 60], capture_output=True, text=True, timeout=50)
     assert done.returncode == 3
     assert done.stdout == "all_reduce in iteration 7 did not end within 0.2 s: NCCL still waits for its network\n"
+
+
+def test_a_step_that_was_too_long_does_not_go_on() -> None:
+    # as after ncclCommAbort, while the process is being ended
+    done = subprocess.run([sys.executable, "-c", HANGS % 0.7], capture_output=True, text=True, timeout=50)
+    assert done.returncode == 3
+    assert done.stdout.count("\n") == 1
 
 
 def test_steps_in_time_are_left_alone() -> None:
@@ -34,6 +43,11 @@ def test_steps_in_time_are_left_alone() -> None:
     assert told.empty()
 
 
+def long_step(limit: StepLimit) -> None:
+    with limit.step("long"):
+        time.sleep(60)
+
+
 def test_only_what_is_inside_a_step_counts() -> None:
     told: Queue[str] = Queue()
     limit = StepLimit(0.05, told.put)
@@ -41,6 +55,6 @@ def test_only_what_is_inside_a_step_counts() -> None:
         pass
     time.sleep(0.3)
     assert told.empty()
-    with limit.step("long"):
-        assert told.get(timeout=30).startswith("long did not end")
-    assert threading.active_count() < 50
+    thread = threading.Thread(target=long_step, args=[limit], daemon=True)
+    thread.start()
+    assert told.get(timeout=30).startswith("long did not end")

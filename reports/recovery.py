@@ -2,8 +2,8 @@
 
 The counters are samples of cumulative bytes (every 10 ms or so, every millisecond right after a fault); two samples
 give one mean throughput. Recovery is the time from the fault's effect to the start of the first interval, after traffic
-stopped, from which the host sends as fast as it does later, on the remaining NICs. Its resolution is the sampling
-interval: what is shorter is 0.
+stopped, from which the host's other NICs send as fast as they do later. Its resolution is the sampling interval: what
+is shorter is 0.
 """
 
 import numpy as np
@@ -57,6 +57,16 @@ def host_total(rates: pd.DataFrame, host: str) -> tuple[Floats, Floats, Floats]:
     table = own.groupby("end_ns").agg({"bit_s": "sum", "start_ns": "min"})
     ends = table.index.to_numpy(dtype=np.float64)
     return table["start_ns"].to_numpy(np.float64), ends, table["bit_s"].to_numpy(np.float64)
+
+
+def without(rates: pd.DataFrame, nic: str) -> pd.DataFrame:
+    """The rates of a host's other NICs; all of them if it has no other.
+
+    What they carry is what the failure left. The struck NIC counts for nothing, since one that flaps carries again and
+    again, and with it the host is faster later than it can be while the NIC is gone.
+    """
+    others = rates[rates["nic"] != nic]
+    return rates if others.empty else others
 
 
 def effect_ns(rates: pd.DataFrame, host: str, nic: str, window: tuple[int, int]) -> float:

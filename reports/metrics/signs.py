@@ -1,28 +1,31 @@
 """When each sign of a failure appeared: noticed, moved to other NICs, traffic back, stopped, in use again."""
 
+from collections.abc import Callable
+
 from reports import stats
 from reports.metrics.metric import Metric
 from reports.metrics.view import View
 
 
-def _first_ms(view: View, kind: str, since_ns: int | None) -> float | None:
-    if since_ns is None:
+def _first_ms(view: View, kind: str, from_ns: int | None, since_ns: float | None) -> float | None:
+    """Time from `since_ns` to the first such event at or after `from_ns`; one in between comes at once."""
+    if from_ns is None or since_ns is None:
         return None
-    times = (e["t_ns"] for e in view.events if e["t_ns"] >= since_ns and str(e.get("kind")) == kind)
+    times = (e["t_ns"] for e in view.events if e["t_ns"] >= from_ns and str(e.get("kind")) == kind)
     first = next(times, None)
-    return None if first is None else float(first - since_ns) / 1e6
+    return None if first is None else max(0.0, float(first - since_ns)) / 1e6
 
 
-def _detected(view: View) -> float | None:
-    return _first_ms(view, "path_down", view.trial.fault.t_before_ns if view.trial.fault else None)
+def _sign(kind: str) -> Callable[[View], float | None]:
+    def sign(view: View) -> float | None:
+        return _first_ms(view, kind, view.trial.fault.t_before_ns if view.trial.fault else None, view.effect_ns)
 
-
-def _migrated(view: View) -> float | None:
-    return _first_ms(view, "migrated", view.trial.fault.t_before_ns if view.trial.fault else None)
+    return sign
 
 
 def _returned(view: View) -> float | None:
-    return _first_ms(view, "path_returned", view.trial.fault.heal_ns if view.trial.fault else None)
+    healed_ns = view.trial.fault.heal_ns if view.trial.fault else None
+    return _first_ms(view, "path_returned", healed_ns, healed_ns)
 
 
 def _recovered(view: View) -> float | None:
@@ -30,17 +33,16 @@ def _recovered(view: View) -> float | None:
     trial, hit = view.trial, view.in_phase("hit")
     later = [i for i in trial.iterations if i.phase == "after"]
     # Several failures cause several dips; only the first dip belongs to the first failure.
-    if trial.fault is None or trial.further_faults or not hit or not later or view.fine_samples is None:
+    if trial.fault is None or trial.further_faults or not hit or not later:
         return None
-    from reports.recovery import effect_ns, recovery_ns, throughput
+    if view.struck_rates is None or view.effect_ns is None:
+        return None
+    from reports.recovery import recovery_ns, without
 
-    own = view.fine_samples[view.fine_samples["host"] == trial.fault.host]
     span = later[0].t_ns, later[-1].t_ns + later[-1].duration_ns
     hit_end_ns = hit[-1].t_ns + hit[-1].duration_ns
-    rates = throughput(own)
-    window = trial.fault.t_before_ns, trial.fault.t_after_ns
-    since_ns = effect_ns(rates, trial.fault.host, trial.fault.nic, window)
-    took = recovery_ns(rates, trial.fault.host, since_ns, hit_end_ns, span)
+    rates = without(view.struck_rates, trial.fault.nic)
+    took = recovery_ns(rates, trial.fault.host, view.effect_ns, hit_end_ns, span)
     return None if took is None else took / 1e6
 
 
@@ -57,12 +59,18 @@ def _replayed(view: View) -> float | None:
 
 
 METRICS = (
-    Metric("detect_ms", "ms", "lower", "from the fault to its first sign in any core", _detected, of="some trials"),
-    Metric("migrate_ms", "ms", "lower", "from the fault to the first chunk moved", _migrated, of="some trials"),
+    Metric(
+        "detect_ms", "ms", "lower", "from the fault's effect to its first sign in any core", _sign("path_down"),
+        of="some trials",
+    ),
+    Metric(
+        "migrate_ms", "ms", "lower", "from the fault's effect to the first chunk moved", _sign("migrated"),
+        of="some trials",
+    ),
     Metric(
         "recover_ms", "ms", "lower",
-        "from the fault's effect until the struck host sends at its later speed (0: it did not stop for as long as a "
-        "sample takes, 1 ms)",
+        "from the fault's effect until the struck host's other NICs send at their later speed (0: they did not stop for "
+        "as long as a sample takes, 1 ms)",
         _recovered, of="some trials",
     ),
     Metric("return_ms", "ms", "lower", "from the heal until the NIC carries again", _returned, of="some trials"),

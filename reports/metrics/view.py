@@ -72,6 +72,27 @@ class View:
         return self.fine_counters() if self.trial.iterations else None
 
     @cached_property
+    def struck_rates(self) -> "pd.DataFrame | None":
+        """What the NICs of the struck host sent between samples."""
+        if self.trial.fault is None or self.fine_samples is None:
+            return None
+        from reports.recovery import throughput
+
+        return throughput(self.fine_samples[self.fine_samples["host"] == self.trial.fault.host])
+
+    @cached_property
+    def effect_ns(self) -> float | None:
+        """When the first failure took effect, by the NIC's counters; without any, when its injection was over."""
+        fault = self.trial.fault
+        if fault is None:
+            return None
+        if self.struck_rates is None:
+            return float(fault.t_after_ns)
+        from reports.recovery import effect_ns
+
+        return effect_ns(self.struck_rates, fault.host, fault.nic, (fault.t_before_ns, fault.t_after_ns))
+
+    @cached_property
     def loses_a_nic(self) -> bool:
         """Whether the failure is the one that models describe: one NIC of one host, gone until the heal."""
         faults = self.trial.faults

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.recovery import effect_ns, host_total, recovery_ns, throughput
+from reports.recovery import effect_ns, host_total, recovery_ns, throughput, without
 from reports.series import APART_NS, thinned
 
 MS = 1_000_000
@@ -140,3 +140,32 @@ def test_counters_too_coarse_to_say_say_nothing() -> None:
     assert recovery_ns(rates, "host0", FAULT, FAULT + 20 * MS, (400 * MS, 600 * MS)) is None
     assert recovery_ns(rates, "host0", FAULT, 400 * MS, (400 * MS, 420 * MS)) is None
     assert recovery_ns(rates, "nobody", FAULT, 400 * MS, (400 * MS, 600 * MS)) is None
+
+
+def flapping(stops_ns: tuple[int, int] = (0, 0)) -> pd.DataFrame:
+    """Two NICs at 50 Mbit/s, sampled every millisecond; eth1 is down in the hit iteration, and half of the time after
+    it. eth0 sends nothing in `stops_ns`."""
+    rows = []
+    for nic in ("eth0", "eth1"):
+        sent = 0
+        for t_ns in range(0, 810 * MS, MS):
+            rows.append((t_ns, "host0", nic, 0, sent, True))
+            down = FAULT <= t_ns < 400 * MS or (t_ns >= 400 * MS and t_ns // (50 * MS) % 2 == 0)
+            idle = down if nic == "eth1" else stops_ns[0] <= t_ns < stops_ns[1]
+            sent += 0 if idle else 6_250
+    return pd.DataFrame(rows, columns=["t_ns", "host", "nic", "rx_bytes", "tx_bytes", "up"])
+
+
+@pytest.mark.parametrize(("stops", "took"), [((0, 0), 0), ((FAULT, FAULT + 30 * MS), 30 * MS)])
+def test_a_nic_that_flaps_is_no_measure_of_the_others(stops: tuple[int, int], took: float) -> None:
+    # With eth1 the host sends 100 Mbit/s later, which it cannot while eth1 is down.
+    rates = throughput(flapping(stops))
+    span = 400 * MS, 800 * MS
+    assert recovery_ns(without(rates, "eth1"), "host0", FAULT, 400 * MS, span) == took
+    assert recovery_ns(rates, "host0", FAULT, 400 * MS, span) == 200 * MS  # as it was told: the hit iteration's rest
+
+
+def test_a_host_of_one_nic_has_no_other() -> None:
+    rates = throughput(flapping())
+    assert without(rates[rates["nic"] == "eth1"], "eth1").equals(rates[rates["nic"] == "eth1"])
+    assert without(rates, "").equals(rates)

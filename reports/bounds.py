@@ -75,16 +75,20 @@ def _held(frame: pd.DataFrame, bound: Mapping[str, Any]) -> Held | None:
     if chosen.empty:
         return None
     low, high = _limit(bound.get("min")), _limit(bound.get("max"))
-    cells, holes = _cells(frame, chosen, bound)
+    cells, holes, partly = _cells(frame, chosen, bound)
     what, wanted = _what(bound), _wanted(low, high)
     if not cells:
         return Held(what, wanted, NOTHING_MEASURED, None, f"none of {plural(len(chosen), 'trial')} measured it")
     worst = max(cells, key=lambda cell: _excess(cell[1], low, high))
     names = f"{worst[0]}, the worst of {len(cells)} cells" if len(cells) > 1 else worst[0]
-    names += f"; {len(holes)} more not measured, first {holes[0]}" if holes else ""
+    gaps = [plural(len(holes), "other cell")] if holes else []
+    gaps += (
+        [f"{plural(sum(partly.values()), 'trial')} of {'these' if len(cells) > 1 else 'this one'}"] if partly else []
+    )
+    names += f"; not measured: {' and '.join(gaps)}, first {next(iter([*holes, *partly]))}" if gaps else ""
     source = "simulated" if SIMULATED in worst[0] else "measured"
     met = _excess(worst[1], low, high) <= 0
-    return Held(what, wanted, _told(worst[1], low, high), None if met and holes else met, names, source)
+    return Held(what, wanted, _told(worst[1], low, high), None if met and gaps else met, names, source)
 
 
 def _told(value: float, low: float | None, high: float | None) -> str:
@@ -96,12 +100,12 @@ def _told(value: float, low: float | None, high: float | None) -> str:
 
 def _cells(
     frame: pd.DataFrame, chosen: pd.DataFrame, bound: Mapping[str, Any]
-) -> tuple[list[tuple[str, float]], list[str]]:
-    """Every cell that measured the metric, with its value, and what should have measured it but did not: cells, and
-    trials if the bound is on each."""
+) -> tuple[list[tuple[str, float]], list[str], dict[str, int]]:
+    """Every cell that measured the metric, with its value; the cells that should have measured it but did not; and, if
+    the bound is on each trial, those of which some trials did not, and how many."""
     metric = METRICS[str(bound["metric"])]
     low, high = _limit(bound.get("min")), _limit(bound.get("max"))
-    cells, holes = [], []
+    cells, holes, partly = [], [], {}
     names = chosen["system"] + chosen["size_bytes"].map(lambda size: at_size(int(size)))
     for name, part in chosen.groupby(names + ", " + chosen["case"], sort=False):
         known = stats.known(part[metric.name])
@@ -109,13 +113,15 @@ def _cells(
         missing = sum(_should_have(metric, frame, row) for _, row in unknown.iterrows())
         every = bound.get("of") == "worst"
         if known.size:
-            single = max(known, key=lambda value: _excess(float(value), low, high))
-            counted = single if every else metric.together(known)
+            farthest = max(known, key=lambda value: _excess(float(value), low, high))
+            counted = farthest if every else metric.together(known)
             of = f"{known.size} of " if missing else ""
             cells.append((f"{name}, {of}{plural(int(known.size) + missing, 'trial')}", float(counted)))
-        if missing and (every or not known.size):
-            holes.append(f"{plural(missing, 'trial')} of {name}" if known.size else str(name))
-    return cells, holes
+            if missing and every:
+                partly[str(name)] = missing
+        elif missing:
+            holes.append(str(name))
+    return cells, holes, partly
 
 
 def _should_have(metric: Metric, frame: pd.DataFrame, row: "pd.Series[Any]") -> bool:

@@ -18,9 +18,9 @@ from reports.rules import Rule, Rules
 from reports.stats import MIN_EFFECT, Estimate, estimate
 
 Conclusion = Literal[
-    "regression", "worse, not beyond the tolerance", "no difference shown", "better", "same", "too few repeats",
-    "too few known repeats", "not measured in NEW", "inconclusive in NEW", "not known in NEW", "only in NEW",
-    "not run in NEW", "no error in NEW", "no ratio of such values",
+    "regression", "worse, not beyond the tolerance", "worse, not shown to be beyond it", "no difference shown",
+    "better", "same", "too few repeats", "too few known repeats", "not measured in NEW", "inconclusive in NEW",
+    "not known in NEW", "only in NEW", "not run in NEW", "no error in NEW", "no ratio of such values",
 ]  # fmt: skip
 UNKNOWN = ("not run in NEW", "inconclusive in NEW", "not known in NEW")
 """Conclusions after which nothing can be said of NEW as a whole, whatever the metric."""
@@ -160,7 +160,7 @@ def _missing(metric: str, part: pd.DataFrame) -> Conclusion:
     if _unknown(part, metric).all():
         return "not known in NEW"
     ended = part[part["status"] != "inconclusive"]
-    if METRICS[metric].of == "trials that went on" and (ended["status"] == "failed").all():
+    if METRICS[metric].of.endswith("went on") and (ended["status"] == "failed").all():
         return "regression"
     return "no error in NEW" if metric == "error_after_ms" else "not measured in NEW"
 
@@ -189,7 +189,8 @@ def conclusion(found: Change, rule: Rule) -> Conclusion:
     if rule.tolerance.relative and abs(found.value - 1) < MIN_EFFECT:
         return "no difference shown"
     if low > 0:
-        return "worse, not beyond the tolerance"
+        within = high <= rule.tolerance.amount
+        return "worse, not beyond the tolerance" if within else "worse, not shown to be beyond it"
     return "better" if high < 0 else "no difference shown"
 
 

@@ -11,10 +11,10 @@ sizes = ["64MiB"]
 """
 
 import tomllib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -24,6 +24,9 @@ from r2ccl_core.units import parse_size
 from r2ccl_core.validation import in_our_words
 from reports.errors import ReportError
 from reports.metrics import METRICS
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 Direction = Literal["higher", "lower"]
 
@@ -140,7 +143,8 @@ DEFAULT = Rules.model_validate(
         ]
     }
 )
-"""The rules that apply without a rules file."""
+"""The rules that apply without a rules file. Time lost is judged by what it is made of: the mean of the iterations
+since the fault, and healthy ones. By itself it is not known where something slowed the healthy iterations."""
 
 
 def load_rules(path: Path) -> Rules:
@@ -161,15 +165,22 @@ def load_rules(path: Path) -> Rules:
 
 def _told(error: ValidationError) -> str:
     # An unknown key is reported first: a misspelt key is why another one is missing.
-    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+    errors = [one for one in error.errors() if not _follows(one, error.errors())]
+    first = min(errors, key=lambda one: one["type"] != "extra_forbidden")
     place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
-    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     if first["type"] == "extra_forbidden":
         model = Rules if len(first["loc"]) == 1 else Rule
         known = [field.alias or name for name, field in model.model_fields.items()]
         return f"{place}: unknown key; {_nearest(str(first['loc'][-1]), known)}{more}"
     message = in_our_words(first).replace("\n", " ")
     return f"{place}: {message}{more}"
+
+
+def _follows(one: "ErrorDetails", errors: Sequence["ErrorDetails"]) -> bool:
+    """Whether it only says that a list is too short without the items that are wrong."""
+    own = one["loc"]
+    return one["type"] == "too_short" and any(e is not one and e["loc"][: len(own)] == own for e in errors)
 
 
 def _nearest(name: str, known: list[str]) -> str:

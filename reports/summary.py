@@ -145,11 +145,14 @@ def _system(trials: pd.DataFrame, lines: Sequence[Line], cells: Sequence[Line]) 
     stopped = faulted[faulted["status"] == "failed"]
     if len(stopped) == len(faulted):
         told = faulted["error_after_ms"].dropna()
-        when = f", at the latest {number(told.max())} ms after the fault" if len(told) else ""
+        sizes = " over all sizes" if faulted["size_bytes"].nunique() > 1 else ""
+        when = f", at the latest {number(told.max())} ms after the fault{sizes}" if len(told) else ""
         all_of_them = f"each of its {len(faulted)} faulted trials" if len(faulted) > 1 else "its faulted trial"
         if 0 < len(told) < len(faulted):  # the others hung, or were killed
             of_them = f"{len(told)} of its {len(faulted)} faulted trials"
             return f"{name} stopped: {of_them} with an error{when}, {len(faulted) - len(told)} without."
+        if told.empty:
+            return f"{name} stopped: {all_of_them} ended without an error: it hung, or its processes were killed."
         return f"{name} stopped: {all_of_them} ended with an error{when}."
     right = ", as expected" if stopped["expected"].all() else ""
     lost = f". {len(stopped)} of its {len(faulted)} faulted trials failed{right}" if len(stopped) else ""
@@ -261,13 +264,17 @@ def _ends(values: Sequence[float]) -> tuple[float, float]:
 def _comparisons(frame: pd.DataFrame) -> list[str]:
     """Systems that went on, in pairs, at the largest size: time after the fault in the same run and repeat."""
     going = frame[frame["after_ms"].notna() & frame["faulted"]]
-    told, too_few = [], 0
+    told, too_few, apart = [], 0, 0
     several = going["case"].nunique() > 1
     for name, case in going.groupby("case", sort=False):
         part = case[case["size_bytes"] == case["size_bytes"].max()]
         at = at_size(int(part["size_bytes"].iloc[0])) + (f" ({name})" if several else "")
         for first, second in combinations(dict.fromkeys(part["system"]), 2):
-            found = stats.paired(_by_repeat(part, first), _by_repeat(part, second))
+            one, other = _by_repeat(part, first), _by_repeat(part, second)
+            if not one.keys() & other.keys():
+                apart += 1
+                continue
+            found = stats.paired(one, other)
             if found.conclusion == "too few pairs":
                 too_few += 1
             else:
@@ -277,7 +284,9 @@ def _comparisons(frame: pd.DataFrame) -> list[str]:
         f"Too few repeats in one run to say which system is faster after the fault, for {pairs} of systems; "
         f"it takes at least {stats.MIN_PAIRS}."
     )
-    return [*told[:MOST_COMPARISONS], *([unsaid] if too_few else [])]
+    elsewhere = "Systems of different runs are not compared here: `harness compare` does that."
+    several_runs = apart and frame["run"].nunique() > 1
+    return [*told[:MOST_COMPARISONS], *([unsaid] if too_few else []), *([elsewhere] if several_runs else [])]
 
 
 def _compared(found: stats.Difference, first: str, second: str, at: str) -> str:

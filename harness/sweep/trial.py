@@ -429,7 +429,8 @@ def _wait(run: _Run, condition: Callable[[], bool]) -> None:
             _give_up(run, f"no rank said anything for {silence_s:g} s", "sweep.limits.iteration")
             return
         if time.monotonic() >= run.deadline_s:
-            run.cut_off = f"not over after {trial_s:g} s, though ranks went on: raise sweep.limits.trial"
+            spoke = f"ranks last said something {log.idle_s():.1f} s before"
+            run.cut_off = f"not over after {trial_s:g} s, and {spoke}: raise sweep.limits.trial"
             return
 
 

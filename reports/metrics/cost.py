@@ -76,10 +76,10 @@ METRICS = (
     ),
     Metric(
         "hit_cost_ms", "ms", "lower", "additional time of the hit iteration, against one after it", _hit_cost,
-        of="trials that went on", heading="hit cost", workloads=ALIKE,
+        of="some trials that went on", heading="hit cost", workloads=ALIKE,
     ),
     Metric(
         "stall_ms", "ms", "lower", "stall of the hit iteration that lost bandwidth does not explain", _stall,
-        of="trials that went on", workloads=ALIKE,
+        of="some trials that went on", workloads=ALIKE,
     ),
 )  # fmt: skip

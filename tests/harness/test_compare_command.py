@@ -57,8 +57,8 @@ def test_a_measure_that_new_lacks_is_not_known_and_no_regression(tmp_path: Path)
     base, new, rules = make(tmp_path / "a"), make(tmp_path / "b", 2), tmp_path / "rules.toml"
     for path in new.glob("trials/*/trial.json"):
         trial = json.loads(path.read_text())
-        path.write_text(json.dumps(trial | {"iterations": [i for i in trial["iterations"] if i["phase"] != "hit"]}))
-    rules.write_text('[[rule]]\nmetric = "stall_ms"\ntolerance = "50 ms"\n[[rule]]\nmetric = "wrong"\ntolerance = 0\n')
+        path.write_text(json.dumps(trial | {"iterations": [i for i in trial["iterations"] if i["phase"] != "after"]}))
+    rules.write_text('[[rule]]\nmetric = "after_gbs"\ntolerance = "5 %"\n[[rule]]\nmetric = "wrong"\ntolerance = 0\n')
     status, text = run(base, new, "--rules", rules)
     assert "not measured in NEW" in text and "regressions" not in text.splitlines()[-2]
     assert status == 3

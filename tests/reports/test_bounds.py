@@ -61,8 +61,18 @@ def test_a_bound_on_every_trial_does_not_hold_if_one_is_not_known(frame: pd.Data
     (median,) = held(partly, {"bound": [bound | {"max": 1.6}]})
     assert median.met is True and ", 2 of 3 trials" in median.detail, "its median is known"
     (every,) = held(partly, {"bound": [bound | {"max": 1.6, "of": "worst"}]})
-    assert every.met is None and "1 more not measured, first 1 trial of balance at 64MiB" in every.detail
+    assert every.met is None and "not measured: 1 trial of this one, first balance at 64MiB" in every.detail
     assert met(partly, **bound, max=1.4, of="worst") == [False], "one that is known misses it"
+
+
+def test_cells_and_trials_that_are_missing_are_counted_apart(frame: pd.DataFrame) -> None:
+    gone = (frame["system"] == "balance") & (frame["size_bytes"] == 64 << 20)
+    one = (frame["system"] == "hot_repair") & (frame["repeat"] == 1)
+    partly = frame.assign(slowdown=frame["slowdown"].where(~(gone | one)))
+    (every,) = held(partly, {"bound": [{"metric": "slowdown", "max": 9, "of": "worst"}]})
+    cells = partly[partly["slowdown"].notna()].groupby(["system", "size_bytes", "case"]).ngroups
+    missing = int((one & frame["slowdown"].notna()).sum())
+    assert f"the worst of {cells} cells; not measured: 1 other cell and {missing} trials of these" in every.detail
 
 
 def test_a_limit_is_told_as_it_was_written(frame: pd.DataFrame) -> None:

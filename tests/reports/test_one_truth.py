@@ -338,7 +338,7 @@ def test_a_bound_with_an_unmeasured_cell_is_not_held() -> None:
     run = a_run()
     (held,) = bounds.held(trial_frame([run]), {"bound": [{"metric": "slowdown", "max": 2}]})
     assert held.met is None
-    assert "1 more not measured, first balance at 8MiB" in held.line
+    assert "not measured: 1 other cell, first balance at 8MiB" in held.line
     (missed,) = bounds.held(trial_frame([run]), {"bound": [{"metric": "slowdown", "max": 1.2}]})
     assert missed.met is False
 

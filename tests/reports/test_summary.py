@@ -55,6 +55,13 @@ def test_a_difference_is_told_only_where_it_shows(frame: pd.DataFrame) -> None:
     assert "no difference shown between hot_repair and balance" in told(same)
 
 
+def test_systems_of_different_runs_are_no_pair(frame: pd.DataFrame) -> None:
+    apart = frame.assign(run=frame["system"])
+    assert "Too few repeats" not in told(apart)
+    assert "Systems of different runs are not compared here" in told(apart)
+    assert "Systems of different runs" not in told(frame)
+
+
 def test_one_failure_among_many_is_told(frame: pd.DataFrame) -> None:
     odd = frame.copy()
     place = odd.index[odd["system"] == "balance"][0]
@@ -151,6 +158,10 @@ def test_pairs_of_systems_with_too_few_repeats_are_one_sentence(tmp_path: Path) 
 
 def test_a_trial_that_hung_is_no_error_that_was_told(frame: pd.DataFrame) -> None:
     assert "each of its 10 faulted trials ended with an error, at the latest" in told(frame)
+    # The first table tells that of its own size only.
+    assert "ms after the fault over all sizes." in told(frame)
+    none = frame.assign(error_after_ms=float("nan"))
+    assert "each of its 10 faulted trials ended without an error: it hung, or its" in told(none)
     frame.loc[frame[frame["system"] == "failstop"].index[0], "error_after_ms"] = float("nan")
     assert "stopped: 9 of its 10 faulted trials with an error, at the latest" in told(frame)
-    assert "ms after the fault, 1 without." in told(frame)
+    assert "ms after the fault over all sizes, 1 without." in told(frame)

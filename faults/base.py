@@ -15,7 +15,7 @@ from pydantic import ConfigDict
 
 from faults.errors import FaultError, NotPossibleError, ProtectedNicError
 from faults.numbers import Strict
-from faults.token_bucket import TokenBucket
+from r2ccl_core.model.token_bucket import TokenBucket
 
 Argv = tuple[str, ...]
 """One command as the list of its words; no shell ever sees it."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from faults.base import Order, Recipe, Target
-from faults.token_bucket import HANDLE
+from r2ccl_core.model.token_bucket import HANDLE
 
 _AWAIT = """\
 import os, sys, time

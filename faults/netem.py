@@ -6,7 +6,7 @@ A permanent rate limit of the NIC moves below the emulator meanwhile, and is res
 from typing import ClassVar
 
 from faults.base import TAG, Argv, Fault, Probe, Recipe, Sign, Target
-from faults.token_bucket import HANDLE
+from r2ccl_core.model.token_bucket import HANDLE
 
 QUEUE_PACKETS = "100000"
 """Capacity of the emulator, large enough that it never drops a packet itself."""

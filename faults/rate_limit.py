@@ -7,7 +7,7 @@ from pydantic import Field
 from faults.base import TAG, Argv, Device, Direction, Effect, Fault, Order, PlotHint, Probe, Quiet, Recipe, Sign, Target
 from faults.errors import NotPossibleError
 from faults.quantities import BitRate, ShareOrRate
-from faults.token_bucket import HANDLE, TokenBucket
+from r2ccl_core.model.token_bucket import HANDLE, TokenBucket
 from r2ccl_core.units import format_rate
 
 QUEUED_S = 0.05

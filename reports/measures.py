@@ -45,13 +45,15 @@ def trial_frame(runs: Sequence[LoadedRun]) -> pd.DataFrame:
 
 
 def views(run: LoadedRun) -> Iterable[View]:
-    """The last attempt of every trial of `run` with its tables, which are read when a metric asks for them."""
-    systems = systems_of(run.run)
-    for trial in run.final_trials:
-        setting, system = setting_of(run.run, trial.settings), systems.get(trial.system, {})
-        fine = cache(_table(partial(counters, apart_ns=0), run, trial))  # one read for both
-        coarse = partial(_thinned, fine)
-        yield View(trial, setting, system, coarse, fine, _table(watched, run, trial))
+    """The last attempt of every trial of `run`."""
+    return (view_of(run, trial) for trial in run.final_trials)
+
+
+def view_of(run: LoadedRun, trial: Trial) -> View:
+    """A trial of `run` with its tables, which are read when a metric asks for them."""
+    fine = cache(_table(partial(counters, apart_ns=0), run, trial))  # one read for both
+    setting, system = setting_of(run.run, trial.settings), systems_of(run.run).get(trial.system, {})
+    return View(trial, setting, system, partial(_thinned, fine), fine, _table(watched, run, trial))
 
 
 def _thinned(read: "Callable[[], pd.DataFrame | None]") -> "pd.DataFrame | None":
@@ -82,7 +84,8 @@ def _row(run: LoadedRun, view: View) -> dict[str, Any]:
 
 def _about(view: View, run: LoadedRun) -> dict[str, Any]:
     trial, setting, env = view.trial, view.setting, env_of(view.system)
-    modelled = view.loses_a_nic and setting.nics is not None and trial.workload == "collective"
+    loses_nic = view.loses_a_nic and setting.nics is not None and trial.workload == "collective"
+    modelled = loses_nic and view.by_rate
     return {
         "run": run.name,
         "run_number": run.number,
@@ -117,11 +120,12 @@ def _about(view: View, run: LoadedRun) -> dict[str, Any]:
         "hosts": setting.hosts,
         "ranks": setting.ranks,
         "nics": setting.nics,
-        "limit_gbs": setting.limit_gbs(trial.collective),
+        "limit_gbs": setting.limit_gbs(trial.collective) if view.by_rate else None,
         "limit_after_gbs": setting.limit_after_gbs(trial.collective) if modelled else None,
         "model": model.of_system(trial, setting, env) if modelled else None,
         "pipeline": model.pipeline(trial, env) if modelled and trial.status != "inconclusive" else None,
-        "loses_nic": modelled,
+        "loses_nic": loses_nic,
+        "by_rate": view.by_rate,
         "floor": model.floor(trial.collective, setting) if modelled else None,
     }
 

@@ -101,7 +101,7 @@ def _spread(cells: Sequence[Line], metric: str) -> Cell:
 
 
 def _with_smaller(cell: Cell, own: Sequence[Line], metric: str) -> Cell:
-    """Returns `cell` with the results of the smaller sizes as its small print, if there are any."""
+    """Returns `cell` with the results of the smaller sizes in its small print, if there are any."""
     top = {id(line) for line in at_largest(own)}
     medians: dict[int, list[float]] = {}
     for line in sorted(own, key=lambda line: line.size_bytes):
@@ -115,7 +115,7 @@ def _with_smaller(cell: Cell, own: Sequence[Line], metric: str) -> Cell:
         ends = " to ".join(dict.fromkeys(map(number, (min(values), max(values)))))
         value = f"{ends} {METRICS[metric].unit}".strip()
         told.append(f"{value} at {' to '.join(dict.fromkeys(map(sized, (group[0], group[-1]))))}")
-    return Cell(cell.text, "\n".join(told)) if told else cell
+    return Cell(cell.text, "\n".join(filter(None, (cell.detail, *told)))) if told else cell
 
 
 def where(line: Line) -> str:
@@ -156,8 +156,16 @@ def _slowdown(cells: Sequence[Line]) -> Cell:
     cell = _spread(cells, "slowdown")
     if cell.text == NOTHING and any(line.disturbed_slowdown for line in cells):
         return Cell(NOT_KNOWN)
-    models = dict.fromkeys(number(line.model) for line in cells if line.model is not None and line["slowdown"].n)
-    return Cell(cell.text, f"model {', '.join(models)}") if models else cell
+    known = [line for line in cells if line["slowdown"].n]
+    modelled = [line for line in known if line.model is not None]
+    models = ", ".join(dict.fromkeys(number(line.model) for line in modelled if line.model is not None))
+    if not models:
+        return cell
+    if len(known) == 1:
+        return Cell(cell.text, f"model {models}")
+    # A model is of the loss of a NIC, and says nothing of the other faults in the range.
+    of = "" if len(modelled) == len(known) else f" of {', '.join(dict.fromkeys(map(where, modelled)))}"
+    return Cell(cell.text, "\n".join(filter(None, (cell.detail, f"model{of} {models}"))))
 
 
 def _lost(cells: Sequence[Line]) -> Cell:
@@ -193,7 +201,9 @@ def scope_note(lines: Sequence[Line]) -> str:
     if not cells:
         return ""
     sizes = ", ".join(dict.fromkeys(sized(line.size_bytes) for line in cells if line.size_bytes))
-    counts = sorted({line.conclusive for line in cells if line.conclusive}) or [0]
+    counts = sorted({line.conclusive for line in cells if line.conclusive})
+    if not counts:
+        return "No trial is conclusive."
     repeats = plural(counts[-1], "trial") if len(counts) == 1 else f"{counts[0]} to {plural(counts[-1], 'trial')}"
     what = f"medians over {repeats}" if counts[-1] != 1 else "one trial"
     if not sizes:

@@ -26,12 +26,13 @@ from reports.state import effect_text
 from reports.stats import Estimate
 from reports.targets import Target
 from reports.trial import Trial
-from reports.wording import NOT_KNOWN, sized
+from reports.wording import NOT_KNOWN, STOPPED, sized
 
 TEMPLATES = Path(__file__).parent / "templates"
 MAX_TRIAL_ROWS = 2000
 MAX_DETAILS = 200
 MAX_ITERATIONS = 60
+MAX_TIMELINES = 24
 LONG_NUMBER = 5
 """From so many digits on thousands stand apart; shorter numbers read as in the first table and the summary."""
 MOST_ODD = 3
@@ -131,6 +132,8 @@ def html(content: Content, live: Live | None = None) -> str:
         "key": sort_key,
         "network": network_text,
         "not_known": lambda trial: not_known(View(trial)),
+        "status": lambda trial: STOPPED if trial.status == "failed" and trial.expected else trial.status,
+        "scenario": lambda trial: ", ".join([trial.scenario, *(f"{axis} {at}" for axis, at in trial.axes.items())]),
     }
     detailed = shown_in_detail(content.entries)
     style, script = ((TEMPLATES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
@@ -145,6 +148,8 @@ def html(content: Content, live: Live | None = None) -> str:
         listed=content.entries[:MAX_TRIAL_ROWS],
         left_out=max(0, len(content.entries) - MAX_TRIAL_ROWS),
         detailed=detailed,
+        timelines=sum(entry.timeline is not None for entry in content.entries),
+        most_timelines=MAX_TIMELINES,
         anchors={(e.run, e.trial.trial_id): f"trial-{place}" for place, e in enumerate(detailed, start=1)},
         opened=_opened(detailed),
         several_runs=len(content.origins) > 1,

@@ -41,10 +41,9 @@ from reports.load import (
     watched,
     write_rows,
 )
-from reports.measures import trial_frame
+from reports.measures import trial_frame, view_of
 from reports.metrics import METRICS
-from reports.metrics.view import View
-from reports.page import Content, Entry, Origin, Picture, html
+from reports.page import MAX_TIMELINES, Content, Entry, Origin, Picture, html
 from reports.recovery import throughput
 from reports.series import EVENTS, WATCH
 from reports.setting import Setting, experiment_name, setting_of
@@ -57,7 +56,6 @@ from reports.trial import Trial
 from reports.unwatched import unwatched_hosts
 from reports.wording import at_size, number
 
-MAX_TIMELINES = 24
 MOST_NAMED = 4
 """At most so many trials are named in a line about several."""
 MAX_STATES = 8
@@ -75,8 +73,10 @@ FIGURES = (
     ("host_bytes", "Bytes per host", host_bytes, "received_bytes"),
 )
 """Name, title, module, and the measure without which the figure would be empty."""
-SAID = {"bandwidth": ("before_gbs", "after_gbs"), "aftermath": ("detect_ms", "recover_ms", "error_after_ms")}
+SAID = {"bandwidth": ("before_gbs", "after_gbs")}
 """Of figures that show several measures, those that their alternative text says."""
+RESULTS = {"aftermath": aftermath.result, "recovery": recovery.result, "host_bytes": host_bytes.result}
+"""Figures that say their own result, because they show more than one number of a system's largest size."""
 LEAST = {"recovery": 3}
 """The number of trials from which a figure says more than the table; for most figures one is enough."""
 LEAST_CLUSTERS = 4
@@ -237,7 +237,7 @@ def _pictures(frame: pd.DataFrame, figures: Path) -> Iterator[Picture]:
             if part[needed].notna().sum() >= LEAST.get(name, 1):
                 told = module.caption(part)
                 uri, narrow = _both(partial(module.draw, part), figures, f"{name}{suffix}", told)
-                says = host_bytes.result(part) if module is host_bytes else _says(part, SAID.get(name, (needed,)))
+                says = RESULTS[name](part) if name in RESULTS else _says(part, SAID.get(name, (needed,)))
                 yield Picture(f"{title}: {case}" if len(cases) > 1 else title, uri, told, says, narrow)
 
 
@@ -306,7 +306,7 @@ def _timelines(runs: Sequence[LoadedRun], figures: Path) -> tuple[Pictures, list
         # Numbered, because an id contains text from hosts or files, which must not determine file names.
         told = timeline.caption(trial, rates, state)
         uri = save(figure, figures, f"timeline-{len(drawn) + 1:02d}", told)
-        drawn[run.name, trial.trial_id] = Picture(f"Timeline of {trial.trial_id}", uri, told, _story(trial))
+        drawn[run.name, trial.trial_id] = Picture(f"Timeline of {trial.trial_id}", uri, told, _story(run, trial))
     return drawn, _too_few(sparse), unread
 
 
@@ -331,9 +331,9 @@ def _state(run: LoadedRun, trial: Trial, unread: list[str]) -> pd.DataFrame | No
     return None if frame.empty else frame
 
 
-def _story(trial: Trial) -> str:
+def _story(run: LoadedRun, trial: Trial) -> str:
     """A timeline in words: the fault, and its cost."""
-    view, told = View(trial), []
+    view, told = view_of(run, trial), []
     if trial.fault:
         told.append(f"{trial.fault.kind} on {trial.fault.host} {trial.fault.nic}")
     for name in ("detect_ms", "slowdown", "lost_ms", "error_after_ms"):

@@ -109,7 +109,8 @@ def _conclusion(frame: pd.DataFrame) -> str:
     if len(odd):
         first = ": ".join(filter(None, (odd.iloc[0]["trial_id"], plain(odd.iloc[0]["reason"]))))
         told = [f"{plural(len(odd), 'trial')} did not end as expected (first: {first})"]
-    told += [f"{inconclusive} stayed inconclusive and are in no figure"] if inconclusive else []
+    verb = "is" if inconclusive == 1 else "are"
+    told += [f"{inconclusive} stayed inconclusive and {verb} in no figure"] if inconclusive else []
     return "; ".join(told) + "."
 
 
@@ -154,8 +155,8 @@ def _system(trials: pd.DataFrame, lines: Sequence[Line], cells: Sequence[Line]) 
         if told.empty:
             return f"{name} stopped: {all_of_them} ended without an error: it hung, or its processes were killed."
         return f"{name} stopped: {all_of_them} ended with an error{when}."
-    right = ", as expected" if stopped["expected"].all() else ""
-    lost = f". {len(stopped)} of its {len(faulted)} faulted trials failed{right}" if len(stopped) else ""
+    ended = "stopped, as expected" if stopped["expected"].all() else "failed"
+    lost = f". {len(stopped)} of its {len(faulted)} faulted trials {ended}" if len(stopped) else ""
     if faulted["scenario"].nunique() > 1:
         return f"{name} {_over_scenarios(lines, cells)}{lost}."
     known = [line for line in lines if line["slowdown"].n]

@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from faults.token_bucket import HANDLE, TokenBucket
 from harness.cluster import namespaces, sysctls
 from harness.cluster.layout import MANAGEMENT_ALIAS, MANAGEMENT_NIC, SUBNETS, UPLINK_PREFIX, HostLayout, Layout
 from harness.cluster.spec import LocalSpec, VmsSpec
 from harness.errors import ClusterError
+from r2ccl_core.model.token_bucket import HANDLE, TokenBucket
 
 REMEDIES = {
     errno.EPERM: "run as root, or let users make namespaces",

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from faults.base import Device, OvsPort
-from faults.token_bucket import HANDLE, TokenBucket
 from harness.errors import CommandError
 from harness.hosts.base import Host
 from harness.hosts.iproute import ask
+from r2ccl_core.model.token_bucket import HANDLE, TokenBucket
 
 DEFAULT_HANDLE = "0:"
 """Handle of a queueing discipline that the kernel chose and nobody set."""

@@ -64,7 +64,8 @@ class ConsoleProgress:
             )
             self._live.start()
         if self._table.done:
-            self.note(f"{self._table.done} of {self._table.planned} trials are finished already")
+            verb = "is" if self._table.done == 1 else "are"
+            self.note(f"{self._table.done} of {self._table.planned} trials {verb} finished already")
 
     def note(self, text: str) -> None:
         """Prints one line; on a terminal it is wrapped between words."""

@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from reports.figures import style
 from reports.figures.recovery import LEAST_MS
-from reports.wording import plural
+from reports.wording import number, plural
 
 STAGES = {
     "detect_ms": "loss noticed\n(core's log)",
@@ -78,13 +78,26 @@ def times(frame: pd.DataFrame) -> pd.DataFrame:
     return long.assign(stage=long["stage"].map(STAGES), ms=long["ms"].clip(lower=least))
 
 
+def result(frame: pd.DataFrame) -> str:
+    """The bars in words."""
+    long, told = times(frame), []
+    for stage, part in long.groupby("stage", sort=False):
+        values = [
+            f"{system} {number(own.median())} ms ({plural(own.size, 'trial')})"
+            for system, own in part.groupby("system", sort=False)["ms"]
+        ]
+        told.append(f"{str(stage).replace(chr(10), ' ')}: {', '.join(values)}")
+    return f"medians over all sizes: {'; '.join(told)}" if told else ""
+
+
 def caption(frame: pd.DataFrame) -> str:
     """Describes the figure, with the number of trials."""
     conclusive = int((frame["faulted"] & (frame["status"] != "inconclusive")).sum())
     return (
-        "Times from the fault to each of its signs, by system, over all sizes, "
+        "Times from the fault's effect to each of its signs, by system, over all sizes, "
         f"{plural(conclusive, 'trial')}; every dot is one trial, "
         "the bars are medians. Counters of the struck host are read every millisecond right after the fault (in runs "
-        "before November 2026 every 10 ms), which is the resolution of the third line: it counts from when the broken "
-        f"NIC sends nothing more, and a host that did not stop for so long is drawn at {LEAST_MS:g} ms."
+        "before November 2026 every 10 ms), which is the resolution of the third line: "
+        f"a host that did not stop for so long is drawn at {LEAST_MS:g} ms. A fault takes effect when the broken NIC "
+        "sends nothing more."
     )

@@ -1,5 +1,7 @@
 """Bus bandwidth by message size and system: before the fault, in the hit iteration, and after it."""
 
+from collections.abc import Sequence
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -21,7 +23,7 @@ def draw(frame: pd.DataFrame) -> Figure:
             draw_points(ax, frame, f"{phase}_gbs", sizes, systems)
             ax.set_title(title)
             ax.set_ylabel("bus bandwidth (GB/s)" if ax is axes[0] or style.narrow() else "")
-            _limit(ax, frame, phase)
+            _limit(ax, frame, phase, sizes)
             if phase != "before":
                 _stopped(ax, frame, f"{phase}_gbs")
         axes[0].set_ylim(bottom=0, top=_top(frame))
@@ -31,19 +33,24 @@ def draw(frame: pd.DataFrame) -> Figure:
 
 def caption(frame: pd.DataFrame) -> str:
     """Describes the figure, with the number of repeats."""
+    each, rate = "", "of all NICs"
+    if frame["faulted"].any():
+        each, rate = ", each before and after the fault", "of all NICs before the fault, of the remaining NICs after it"
     return (
         f"Bus bandwidth by message size and system: {style.INTERVAL_NOTE}; dots are single trials; "
-        f"{style.repeats_text(frame)}. Compared: systems at equal size, each before and after the fault. "
-        "The dashed line is the limit by the NICs' rate: of all NICs before the fault, of the remaining NICs after it."
+        f"{style.repeats_text(frame)}. Compared: systems at equal size{each}. The dashed line is the limit by the rate "
+        f"{rate}.{style.burst_text(frame)}"
     )
 
 
-def _limit(ax: Axes, frame: pd.DataFrame, phase: str) -> None:
-    """The dashed line of the NICs' rate; the hit iteration runs partly before and partly after the fault, so it has
-    none."""
+def _limit(ax: Axes, frame: pd.DataFrame, phase: str, sizes: Sequence[int]) -> None:
+    """The dashed line of the NICs' rate, from the first size that it limits; the hit iteration runs partly before and
+    partly after the fault, so it has none."""
     column = {"before": "limit_gbs", "after": "limit_after_gbs"}.get(phase)
-    for value in sorted(frame[column].dropna().unique()) if column else ():
-        ax.axhline(value, color=style.LINE, linestyle=(0, (5, 3)), linewidth=1)
+    for key, part in frame.groupby(column) if column else ():
+        value = float(str(key))
+        start = sizes.index(int(part["size_bytes"].min())) / len(sizes)
+        ax.axhline(value, start, color=style.LINE, linestyle=(0, (5, 3)), linewidth=1)
         ax.annotate(
             f"NICs' limit {value:.4g} GB/s", (1, value), xycoords=("axes fraction", "data"), xytext=(0, 2),
             textcoords="offset points", ha="right", va="bottom", fontsize=7.5, color=style.LINE,

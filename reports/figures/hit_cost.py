@@ -25,10 +25,11 @@ def draw(frame: pd.DataFrame) -> Figure:
 
 def caption(frame: pd.DataFrame) -> str:
     """Describes the figure, with the number of repeats."""
-    shown = frame[frame["hit_cost_ms"].notna()]
+    counts = [style.repeats_text(frame[frame[column].notna()]) for column, _ in PANELS if frame[column].notna().any()]
+    told = counts[0] if len(set(counts)) == 1 else f"first {counts[0]}, second {counts[1]}"
     return (
         f"Cost of the iteration that is hit: {style.INTERVAL_NOTE}; dots are single trials; "
-        f"{style.repeats_text(shown if len(shown) else frame)}. First: its duration minus the median iteration after "
+        f"{told}. First: its duration minus the median iteration after "
         "it in the same trial, on the same schedule (below zero where much of it ran before the fault). Second: its "
         "duration minus what its parts before and after the fault should have lasted."
     )

@@ -67,12 +67,12 @@ def caption(frame: pd.DataFrame) -> str:
     largest = known[known["size_bytes"] == known["size_bytes"].max()]
     farthest = max((abs(ratio - 1) for ratio in largest["over_schedule"].dropna()), default=None)
     told = "" if farthest is None else f" The farthest of any trial was {100 * farthest:.1f} % off its line."
+    phases = ", and operations before the fault with those after it" if known["faulted"].any() else ""
     return (
         f"Bytes that each host receives in one operation of {style.size_text(largest)}: the bars are counted "
         f"by its NICs (without the headers of TCP where frames were counted, too; medians; "
         f"{style.repeats_text(largest)}), the black lines are what the system's schedule moves, where that is known. "
-        "Compared: hosts with each other, counters with schedule, and operations before the fault with those after it."
-        f"{told}"
+        f"Compared: hosts with each other, counters with schedule{phases}.{told}"
     )
 
 
@@ -87,5 +87,6 @@ def result(frame: pd.DataFrame) -> str:
     told = []
     for (system, phase), own in bars.groupby(["system", "phase"], sort=False):
         ends = " to ".join(dict.fromkeys(f"{value:.3g}" for value in (own.min(), own.max())))
-        told.append(f"{system} {PHASES[str(phase)]}: {ends}")
+        when = f" {PHASES[str(phase)]}" if frame["faulted"].any() else ""
+        told.append(f"{system}{when}: {ends}")
     return f"received per operation and host, in vector sizes: {'; '.join(told)}"

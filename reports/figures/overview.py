@@ -14,8 +14,8 @@ from reports.overview import cells_of, speed, unit
 from reports.wording import NOT_KNOWN, number, plain, sized
 
 MOST_ROWS = 24
-MOST_TICKS = 6
-"""Intervals of an axis whose numbers may be long, as with thousands below 0."""
+MOST_TICKS, MOST_TICKS_NARROW = 6, 3
+"""Intervals of an axis whose numbers may be long, as with thousands below 0; on a phone names take half the width."""
 ROOM = 1.03
 """Of the axis of speeds, so that no mark is cut at its end."""
 ROW_IN = ((6, 0.3), (9, 0.22), (math.inf, 0.175))
@@ -47,10 +47,15 @@ def draw(lines: Sequence[Line]) -> Figure:
         right.set_xlabel("time lost against healthy (ms)")
         if style.narrow():
             _rows(right, rows)
+        if not any(line["lost_ms"].n for line in rows):
+            right.set_xticks([])
+            style.empty(right, "no time lost is known")
         low, high = right.get_xlim()
         right.set_xlim(min(0.0, low), max(high, 1.0))
         for ax in (left, right) if style.narrow() else (right,):
-            ax.xaxis.set_major_locator(MaxNLocator(MOST_TICKS))
+            if not len(ax.get_xticks()):
+                continue
+            ax.xaxis.set_major_locator(MaxNLocator(MOST_TICKS_NARROW if style.narrow() else MOST_TICKS))
         hollow = Line2D([], [], color="#444444", marker="o", markerfacecolor="white", linestyle="none", label="healthy")
         full = Line2D([], [], color="#444444", marker="o", linestyle="none", label="after the fault")
         style.legend_of(figure, [hollow, full])

@@ -8,6 +8,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from reports.figures import style
 from reports.recovery import RESOLUTION_NS
 from reports.stats import Floats
+from reports.wording import number
 
 LEAST_MS = RESOLUTION_NS / 1e6
 """Where times of 0 are drawn, which are shorter than the counters can tell."""
@@ -37,6 +38,8 @@ def draw(frame: pd.DataFrame) -> Figure:
             ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             ax.xaxis.set_minor_locator(NullLocator())
             ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        else:
+            ax.set_xlim(left=0)
         ax.set_ylim(0, 104)
         ax.set_xlabel(f"time from the fault until traffic was back (ms{', logarithmic' if wide else ''})")
         ax.set_ylabel("trials (%)")
@@ -50,14 +53,26 @@ def steps(frame: pd.DataFrame, system: str) -> tuple[Floats, Floats]:
     return times, 100 * np.arange(1, times.size + 1) / max(1, times.size)
 
 
+def result(frame: pd.DataFrame) -> str:
+    """The curves in words."""
+    told = []
+    for system in style.systems_of(frame):
+        times, _ = steps(frame, system)
+        if times.size:
+            told.append(
+                f"{system} {number(float(np.median(times)))}, at most {number(float(times[-1]))} ms ({times.size})"
+            )
+    return f"medians over all sizes, and how many trials: {'; '.join(told)}"
+
+
 def caption(frame: pd.DataFrame) -> str:
     """Describes the figure, with the number of trials."""
     counts = frame.groupby("system", sort=False)["recover_ms"].count()
     told = ", ".join(f"{system} {count}" for system, count in counts.items() if count)
     return (
         "Recovery time by system: from when the fault took effect (the NIC that broke sends nothing more) until the "
-        "struck host sends at 80 % of its later speed again, by its NIC counters (read every millisecond right after "
-        "the fault; in runs before November 2026 every 10 ms). A host that did not stop for so long is drawn at "
-        f"{LEAST_MS:g} ms. Every step is one trial, all sizes together; "
+        "struck host's other NICs send at 80 % of their later speed again, by their counters (read every millisecond "
+        "right after the fault; in runs before November 2026 every 10 ms). A host that did not stop for so long is "
+        f"drawn at {LEAST_MS:g} ms. Every step is one trial, all sizes together; "
         f"trials: {told}. Compared: how late each system is back, in the share of its trials."
     )

@@ -1,6 +1,7 @@
 """T/T0, the duration after the fault over the duration before it, compared with the models."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -28,10 +29,10 @@ def draw(frame: pd.DataFrame) -> Figure:
         draw_points(ax, shown, "slowdown", sizes, systems, joined=False)
         ax.set_ylabel("T/T0")
         lines = model_lines(frame)
-        models = [1.0, *(value for _, value in lines)]
+        models = [1.0, *(line.value for line in lines)]
         highest = max([*models, *shown["slowdown"]])
         ax.set_ylim(min([*models, *shown["slowdown"]]) - 0.05, 1 + (highest - 1) * 1.12 + 0.05)
-        named = _lines(ax, lines)
+        named = _lines(ax, lines, sizes)
         _unknown(ax, shown, sizes)
         style.legend_of(figure, [*style.system_handles(systems, style.with_values(frame, "slowdown")), *named])
     return figure
@@ -50,10 +51,13 @@ def caption(frame: pd.DataFrame) -> str:
     words += f" No trial of {', '.join(unclear)} is conclusive." if unclear else ""
     words += f" {', '.join(short)} ran too few iterations before or after the fault for a T/T0." if short else ""
     unknown = int(frame["disturbed_slowdown"].sum())
-    words += f" {plural(unknown, 'trial')} whose healthy iterations were disturbed: none is known." if unknown else ""
+    words += (
+        f" The T/T0 of {plural(unknown, 'trial')} is not known: something slowed the healthy ones." if unknown else ""
+    )
     lines, share = "", ""
     if model_lines(frame):
         lines, share = ", beside models and bound as lines", " X is the share of the host's bandwidth that was lost."
+    words += style.burst_text(frame)
     return (
         f"Slowdown after the fault: {_ratio(shown)} in the same trial{lines}; "
         f"{style.INTERVAL_NOTE}; dots are single trials; {style.repeats_text(shown if len(shown) else frame)}."
@@ -71,32 +75,43 @@ def _ratio(shown: pd.DataFrame) -> str:
     return f"{medians} before it{and_means}"
 
 
-def model_lines(frame: pd.DataFrame) -> list[tuple[str, float]]:
-    """The horizontal lines: each mode's model, and the lower bound over all schedules."""
+class ModelLine(NamedTuple):
+    """A horizontal line, and the smallest size to which it applies."""
+
+    text: str
+    value: float
+    size_bytes: int
+
+
+def model_lines(frame: pd.DataFrame) -> list[ModelLine]:
+    """Each mode's model, and the lower bound over all schedules."""
     named: dict[str, list[str]] = {}
+    sizes: dict[str, int] = {}
     known = frame.dropna(subset=["model"])
     # Lines of many values (a sweep over K) would overlap; such a sweep has its own figure.
     known = known[known.groupby("mode")["model"].transform("nunique") <= MOST_LINES]
-    for (mode, value), _ in known.groupby(["mode", "model"]):
-        name = MODEL_NAMES.get(int(str(mode)), f"mode {mode}")
-        named.setdefault(f"{value:.3g}", []).append(name)
-    lines = [(f"model of {', '.join(names)}: {value}", float(value)) for value, names in named.items()]
-    floors = frame["floor"].dropna().unique() if "floor" in frame else ()
-    lines += [(f"no schedule beats {value:.4g}", float(value)) for value in floors]
-    return sorted(lines, key=lambda line: line[1])
+    for (mode, value), part in known.groupby(["mode", "model"]):
+        key = f"{value:.3g}"
+        named.setdefault(key, []).append(MODEL_NAMES.get(int(str(mode)), f"mode {mode}"))
+        sizes[key] = min(int(part["size_bytes"].min()), sizes.get(key, int(part["size_bytes"].min())))
+    lines = [ModelLine(f"model of {', '.join(names)}: {v}", float(v), sizes[v]) for v, names in named.items()]
+    if "floor" in frame:
+        for floor, part in frame.groupby("floor"):
+            least = float(str(floor))
+            lines.append(ModelLine(f"no schedule beats {least:.4g}", least, int(part["size_bytes"].min())))
+    return sorted(lines, key=lambda line: line.value)
 
 
-def _lines(ax: Axes, lines: Sequence[tuple[str, float]]) -> list[Line2D]:
-    """Each line with its text at its end; texts of neighbouring lines are stacked. On a phone, which has no room there,
-    returns the lines for the legend."""
+def _lines(ax: Axes, lines: Sequence[ModelLine], sizes: Sequence[int]) -> list[Line2D]:
+    """Each line, from the first size to which it applies, with its text at its end; texts of neighbouring lines are
+    stacked. On a phone, which has no room there, returns the lines for the legend."""
     low, high = ax.get_ylim()
     free = low
     drawn = []
-    for text, value in lines:
-        dotted = text.startswith("no schedule")
-        drawn.append(
-            ax.axhline(value, color=style.LINE, linestyle=":" if dotted else (0, (5, 3)), linewidth=1, label=text)
-        )
+    for text, value, first in lines:
+        pattern = ":" if text.startswith("no schedule") else (0, (5, 3))
+        start = sizes.index(first) / len(sizes)
+        drawn.append(ax.axhline(value, start, color=style.LINE, linestyle=pattern, linewidth=1, label=text))
         if style.narrow():
             continue
         at = max(value, free)

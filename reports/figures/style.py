@@ -174,6 +174,20 @@ def size_axis(ax: Axes, sizes: Sequence[int]) -> None:
     ax.set_xlabel("message size")
 
 
+def empty(ax: Axes, why: str) -> None:
+    """Says in the middle of a panel why nothing is drawn there."""
+    ax.text(0.5, 0.5, why, transform=ax.transAxes, ha="center", va="center", fontsize=8, color=LINE)
+
+
+def burst_text(frame: pd.DataFrame) -> str:
+    """Which sizes the NICs' rate does not limit; empty if it limits all of them."""
+    passing = sorted(frame.loc[~frame["by_rate"], "size_bytes"].unique()) if "by_rate" in frame else []
+    if not passing:
+        return ""
+    told = ", ".join(map(sized, passing))
+    return f" The NICs' rate is no limit at {told}: too much of it passes in a burst after a pause."
+
+
 def position(index: int, count: int, width: float = 0.5) -> float:
     """The offset of system number `index` of `count` from the middle of its category."""
     return 0.0 if count < 2 else width * (index / (count - 1) - 0.5)

@@ -21,6 +21,8 @@ def _of(phase: Phase) -> Callable[[View], float | None]:
 
 def _share(view: View) -> float | None:
     limit, healthy = view.setting.limit_gbs(view.trial.collective), _of("before")(view)
+    if not view.by_rate:
+        return None
     return healthy / limit if limit and healthy is not None else None
 
 
@@ -30,7 +32,8 @@ METRICS = (
         _of("before"), heading="healthy", short="before", workloads=("collective",),
     ),
     Metric(
-        "share", "", "higher", "healthy bus bandwidth over what the NICs' rate allows", _share,
+        "share", "", "higher", "healthy bus bandwidth over what the NICs' rate allows (unknown where a burst matters)",
+        _share,
         of="some trials", heading="of NIC limit", percent=True, workloads=("collective",),
     ),
     Metric(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def _bound_share(view: View) -> float | None:
     """The lower bound over all schedules with the NIC lost (`reports.model.floor`), divided by the time measured after
     it."""
-    if not view.loses_a_nic or not view.setting.nics_gbs:
+    if not view.loses_a_nic or not view.setting.nics_gbs or not view.by_rate:
         return None
     from reports.model import floor
 

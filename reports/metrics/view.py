@@ -99,6 +99,12 @@ class View:
         return len(faults) == 1 and faults[0].kind in LOSES_A_NIC and bool(faults[0].nic)
 
     @cached_property
+    def by_rate(self) -> bool:
+        """Whether the NICs' rate limits the trial's collective, so that limits, models and bounds by it apply."""
+        trial = self.trial
+        return trial.source == "simulated" or not self.setting.passes_in_burst(trial.collective, trial.size_bytes)
+
+    @cached_property
     def comes_and_goes(self) -> bool:
         """Whether the struck part worked again in between: such a trial is judged as a whole, not by its first loss."""
         faults = self.trial.faults

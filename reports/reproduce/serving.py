@@ -34,7 +34,7 @@ OWN = Engine("gpt-1m", OWN_PREFILL_MS + OWN_SEND_MS, 0.0, OWN_STEP_MS, 0.0, 4608
 OWN_REQUEST = (384, 16)
 OWN_ARRIVALS = 1.0
 OWN_BURST = 2 * (65536 + 1024)
-"""Bytes that a rail of a local cluster lets pass at once (`faults.token_bucket`): of a cache of 1.8 MB, half."""
+"""Bytes that a rail of a local cluster lets pass at once (`TokenBucket`): of a cache of 1.8 MB, half."""
 TESTBED = Scale(hosts=2, nics=8, ranks=16, nic_bit_s=400e9, size_bytes=256 << 20)
 SLOW_BIT_S = 1e9
 """A cluster with slower NICs is one of ours."""

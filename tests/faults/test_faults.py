@@ -17,7 +17,7 @@ from faults import link, nic_shared_congestion, nic_unbind, qmp
 from faults.base import RESERVED_NICS, Device, Order, OvsPort, Probe, Slot, Target, severs
 from faults.errors import FaultError
 from faults.registry import FAULTS, create
-from faults.token_bucket import TokenBucket
+from r2ccl_core.model.token_bucket import TokenBucket
 
 FOLDER = Path(__file__).parent / "cases"
 CASES = {path.stem: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))}

@@ -21,8 +21,8 @@ from typing import Any, TypeVar
 
 from pyroute2 import IPRoute
 
-from faults.token_bucket import TokenBucket
 from harness.cluster import namespaces, sysctls
+from r2ccl_core.model.token_bucket import TokenBucket
 
 T = TypeVar("T")
 MTU = 9000

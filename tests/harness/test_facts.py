@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from faults.token_bucket import TokenBucket
 from harness.errors import CommandError
 from harness.hosts.base import Completed
 from harness.hosts.facts import (
@@ -21,6 +20,7 @@ from harness.hosts.facts import (
     routes_from,
 )
 from harness.hosts.state import State, differences, read_state
+from r2ccl_core.model.token_bucket import TokenBucket
 
 FOLDER = Path(__file__).parent / "kernel_says"
 RATE_BIT_S = 500e6

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from faults.token_bucket import TokenBucket
 from harness.cluster.layout import SUBNETS, lay_out, tag_of
 from harness.cluster.rights import effective_capabilities
 from harness.cluster.spec import LocalSpec
 from harness.cluster.sshd import Account, configuration
+from r2ccl_core.model.token_bucket import TokenBucket
 
 BIGGEST = LocalSpec(hosts=250, nics=100)
 

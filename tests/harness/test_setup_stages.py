@@ -13,7 +13,6 @@ from xml.etree import ElementTree
 import pytest
 
 from faults.base import Device
-from faults.token_bucket import TokenBucket
 from harness.cluster.inventory import InventoryHost, InventoryNic
 from harness.hosts.links import Link
 from harness.setup import look, once
@@ -23,6 +22,7 @@ from harness.setup.nccl_topology import topology
 from harness.setup.once import UNFINISHED
 from harness.setup.runner import commands
 from harness.setup.stages.catalogue import STAGES
+from r2ccl_core.model.token_bucket import TokenBucket
 
 BY_NAME = {stage.name: stage for stage in STAGES}
 SOURCE = Core(Path("/here/r2ccl.tar.gz"), "d1", built_there=True)

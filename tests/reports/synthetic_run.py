@@ -68,7 +68,8 @@ def run_record(name: str, sizes: dict[int, int], systems: dict[str, int], repeat
             "schema": 1,
             "name": name,
             "description": "One of three NICs goes down in mid-collective",
-            "cluster": {"kind": "local", "hosts": HOSTS, "nics": NICS, "rate": "500 Mbit/s", "mtu": 1500},
+            # Of no kind: the NICs' rate is that of NICs, not of a token bucket that lets a burst pass.
+            "cluster": {"hosts": HOSTS, "nics": NICS, "rate": "500 Mbit/s", "mtu": 1500},
             "workload": {"backend": "perf", "collective": "all_reduce", "sizes": [format_size(s) for s in sizes]},
             "system": [{"name": s, "mode": m, "env": {}, "expect_on_fault": expect[m]} for s, m in systems.items()],
             "fault": [{"kind": "nic_down", "host": "host1", "nic": "eth1"}] if fault else [],

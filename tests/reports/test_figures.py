@@ -34,6 +34,7 @@ from reports.palette import GLYPHS, glyph
 from reports.recovery import throughput
 from reports.setting import setting_of
 from reports.trial import Trial
+from reports.wording import number, plural
 
 SIZES = {1 << 20: 12, 8 << 20: 6}
 
@@ -92,7 +93,7 @@ def test_a_system_that_stopped_is_a_cross_on_zero_for_every_size(frame: pd.DataF
 
 
 def test_slowdown_stands_against_the_models_and_the_floor(frame: pd.DataFrame) -> None:
-    assert [value for _, value in slowdown.model_lines(frame)] == pytest.approx([1.125, 1.5, 2.0])
+    assert [line.value for line in slowdown.model_lines(frame)] == pytest.approx([1.125, 1.5, 2.0])
     ax = slowdown.draw(frame).axes[0]
     color = style.looks(style.systems_of(frame))["balance"][0]
     expected = frame[frame["system"] == "balance"].groupby("size_bytes")["slowdown"].median()
@@ -275,7 +276,7 @@ def test_the_k_sweep_has_medians_and_the_formula(frame: pd.DataFrame) -> None:
 
 def test_many_models_of_one_mode_are_no_lines(frame: pd.DataFrame) -> None:
     many = frame.assign(model=[1 + n / 100 for n in range(len(frame))])
-    assert [name for name, _ in slowdown.model_lines(many)] == ["no schedule beats 1.125"]
+    assert [line.text for line in slowdown.model_lines(many)] == ["no schedule beats 1.125"]
 
 
 def test_systems_with_numbers_stand_in_their_order(frame: pd.DataFrame) -> None:
@@ -361,3 +362,22 @@ def test_a_size_without_any_slowdown_says_that_it_is_not_known(frame: pd.DataFra
     assert "not known" not in texts(frame)
     part = frame.assign(slowdown=frame["slowdown"].where(frame["size_bytes"] > 1 << 20))
     assert texts(part).count("not known") == 1
+
+
+def test_figures_over_all_sizes_say_in_words_what_they_show(frame: pd.DataFrame) -> None:
+    known = frame[frame["detect_ms"].notna()]
+    for system, own in known.groupby("system")["detect_ms"]:
+        shown = own.clip(lower=0.01)
+        assert f"{system} {number(shown.median())} ms ({plural(len(own), 'trial')})" in aftermath.result(frame)
+    assert "chunks moved" in aftermath.result(frame) or frame["migrate_ms"].isna().all()
+    for system, own in frame[frame["recover_ms"].notna()].groupby("system")["recover_ms"]:
+        shown = own.clip(lower=1)
+        assert f"{system} {number(shown.median())}, at most {number(shown.max())} ms ({len(own)})" in recovery.result(
+            frame
+        )
+
+
+def test_a_panel_with_fewer_repeats_says_so(frame: pd.DataFrame) -> None:
+    assert "first 5 repeats" not in hit_cost.caption(frame)
+    few = frame.assign(stall_ms=frame["stall_ms"].where(frame["repeat"] == 0))
+    assert "first 5 repeats per point, second 1 repeat per point" in hit_cost.caption(few)

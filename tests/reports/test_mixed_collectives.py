@@ -17,6 +17,7 @@ from reports.load import load_folder
 from reports.measures import trial_frame
 from reports.overview import overview, remarks
 from reports.summary import sentences
+from reports.wording import number
 
 SIZES = {64 << 10: 6, 8 << 20: 6}
 GOING = ("hot_repair", "balance")
@@ -59,7 +60,10 @@ def test_the_first_table_tells_every_size(lines: list[Line]) -> None:
     for name in GOING:
         of = {(li.size_bytes, li.operation): li["slowdown"].median for li in lines if li.system == name}
         large, small = (f"{of[size, 'all_reduce']:.3g} to {of[size, 'all_gather']:.3g}" for size in (8 << 20, 64 << 10))
-        assert (shown[name].slowdown.text, shown[name].slowdown.detail) == (large, f"{small} at 64KiB")
+        worst = "worst: nic_down, collective all_gather"
+        model, *_ = {number(li.model) for li in lines if li.system == name}
+        assert shown[name].slowdown.text == large
+        assert shown[name].slowdown.detail == f"{worst}\nmodel {model}\n{small} at 64KiB"
         assert shown[name].lost.detail.endswith(" at 64KiB")
 
 
@@ -86,7 +90,7 @@ def test_a_comparison_names_the_collective(frame: pd.DataFrame) -> None:
 
 def test_models_that_agree_share_a_line(frame: pd.DataFrame) -> None:
     two_nics = frame.assign(model=2.0, floor=1.98)
-    texts = [text for text, _ in slowdown.model_lines(two_nics)]
+    texts = [line.text for line in slowdown.model_lines(two_nics)]
     assert texts[-1].startswith("model of ") and len(texts) == 2
     ax = slowdown.draw(two_nics).axes[0]
     heights = [text.xy[1] for text in ax.texts]

@@ -82,7 +82,7 @@ def runs(draw: st.DrawFn) -> LoadedRun:
         for scenario in scenarios
         for system in ("failstop", "balance")
     )
-    experiment = {"name": "made up", "cluster": {"kind": "local", "hosts": 3, "nics": 3, "rate": "500 Mbit/s"}}
+    experiment = {"name": "made up", "cluster": {"hosts": 3, "nics": 3, "rate": "500 Mbit/s"}}
     return LoadedRun(Path("nowhere"), Run(experiment=experiment, started="now", finished="later"), made)
 
 
@@ -330,7 +330,7 @@ def a_run() -> LoadedRun:
         trial("balance", SIZES[0], 0, "ok", 15), trial("balance", SIZES[0], 1, "inconclusive", 90),
         trial("balance", SIZES[1], 0, "inconclusive", 90),
     )  # fmt: skip
-    experiment = {"name": "made up", "cluster": {"kind": "local", "hosts": 3, "nics": 3, "rate": "500 Mbit/s"}}
+    experiment = {"name": "made up", "cluster": {"hosts": 3, "nics": 3, "rate": "500 Mbit/s"}}
     return LoadedRun(Path("nowhere"), Run(experiment=experiment, started="now", finished="later"), made)
 
 

@@ -107,6 +107,8 @@ def test_every_fault_trial_has_a_section_and_every_cell_a_timeline(written: tupl
     assert len(sections) == 9
     timelines = [a for a in page.of("img") if str(a["alt"]).startswith("Timeline")]
     assert len(timelines) == 3
+    assert "3 of 9 trials have a timeline of their NICs" in page.text
+    assert "stopped (expected)" in page.text and "failed (expected)" not in page.text
     names = {p.name for p in (folder / "figures").iterdir()}
     wanted = {f"{name}.{kind}" for name in ("overview", "slowdown", "timeline-03") for kind in ("svg", "pdf", "png")}
     assert wanted <= names

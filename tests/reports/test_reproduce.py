@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 from synthetic_run import make_run
 
-from faults.token_bucket import TokenBucket
 from harness.experiment.examples import named as named_experiment
 from harness.experiment.file import load
 from harness.workloads.serving import ServingWorkload
+from r2ccl_core.model.token_bucket import TokenBucket
 from reports import stats
 from reports.errors import ReportError
 from reports.figures import bound_gap, choice_map, overhead, side_by_side

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 
-from faults.token_bucket import HANDLE, TokenBucket
 from harness.cluster import sysctls
 from harness.cluster.layout import MANAGEMENT_NIC, HostLayout, mac_of
 from harness.cluster.spec import VmsSpec
 from harness.cluster.vms.kernel import Kernel
+from r2ccl_core.model.token_bucket import HANDLE, TokenBucket
 
 MODULES = (
     "drivers/virtio/virtio_ring",

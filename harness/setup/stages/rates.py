@@ -4,8 +4,8 @@ The bucket and its handle are those of a local cluster, so faults that change a 
 own, and restore it.
 """
 
-from faults.token_bucket import HANDLE, TokenBucket
 from harness.setup.base import Done, Port, Run, Seen, Stage, State, Stuck, ToDo, Unneeded
+from r2ccl_core.model.token_bucket import HANDLE, TokenBucket
 from r2ccl_core.units import format_rate
 
 

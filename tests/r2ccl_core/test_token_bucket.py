@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from faults.token_bucket import BURST_S, GSO_BYTES, TokenBucket
 from harness.cluster import namespaces, rights
+from r2ccl_core.model.token_bucket import BURST_S, GSO_BYTES, TokenBucket
 
 RATES = st.floats(min_value=1e6, max_value=400e9)
 NAMESPACE = f"r2ccl-bucket-{os.getpid()}"

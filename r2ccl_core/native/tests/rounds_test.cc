@@ -324,10 +324,7 @@ class Scene : public ::testing::Test {
   // The table's schedules for a host that has all of its four NICs.
   std::unique_ptr<Takeover> Whole(HostDevice& device, size_t rank) {
     return std::make_unique<Takeover>(
-        kHostNccl, device, Settings{path_, 0, 1, {}}, rank,
-        [](Nics* nics) {
-          return *nics = {4, 4}, true;
-        },
+        kHostNccl, device, Settings{path_, 0, 1, {}}, rank, [](Nics* nics) { return *nics = {4, 4}, true; },
         [](const std::string&, bool) {});
   }
 
@@ -906,10 +903,7 @@ TEST_F(Scene, NothingIsKeptOfACommunicatorThatNcclDoesNotKnow) {
   HostComm comm{1, 0};
   int asked = 0;
   Takeover takeover(
-      nccl, device, {path_, 0, 1, {}}, 0,
-      [&](Nics* nics) {
-        return ++asked, *nics = {4, 4}, true;
-      },
+      nccl, device, {path_, 0, 1, {}}, 0, [&](Nics* nics) { return ++asked, *nics = {4, 4}, true; },
       [](const std::string&, bool) {});
   int32_t value = 5;
   EXPECT_EQ(takeover.AllReduce({&value, &value, 1, 2, 0, &comm, nullptr}), 0);  // as NCCL's own says

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import count
 from typing import NamedTuple
 
 from reports.headline import Line
@@ -40,10 +41,15 @@ def _point(axis: str, line: Line) -> str:
 
 
 def places(lines: Sequence[Line]) -> dict[str, Place]:
-    """The place of each system of `lines`: colours go by mode, then by name."""
+    """The place of each system of `lines`. The first of each mode, by name, has the mode's own colour, so that a system
+    looks the same in reports that show other systems beside it; the others have those that are left, in order.
+    """
     modes = {line.plain_system: line.mode for line in lines}
-    colors = sorted(modes, key=lambda system: (modes[system], natural(system)))
-    return {line.system: Place(colors.index(line.plain_system), line.run) for line in lines}
+    systems = sorted(modes, key=lambda system: (modes[system], natural(system)))
+    own = {mode: next(system for system in systems if modes[system] == mode) for mode in modes.values()}
+    left = (color for color in count() if color not in own)
+    colors = {system: modes[system] if own[modes[system]] == system else next(left) for system in systems}
+    return {line.system: Place(colors[line.plain_system], line.run) for line in lines}
 
 
 def natural(name: str) -> list[tuple[bool, int, str]]:

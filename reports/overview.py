@@ -131,12 +131,22 @@ def _healthy(cells: Sequence[Line], metric: str) -> Cell:
     text = " to ".join(dict.fromkeys(map(number, (min(medians), max(medians)))))
     shares = [line["share"].median for line in with_share(cells)]
     limit = " to ".join(dict.fromkeys(map(percent, (min(shares), max(shares))))) if shares else ""
-    return Cell(text, f"{limit} of the NICs' limit" if limit else "")
+    return Cell(text, f"{limit} of the NICs' limit{_of(limited(cells))}" if limit else "")
 
 
 def with_share(cells: Sequence[Line]) -> list[Line]:
     """The measured cells whose healthy share of the NICs' limit is known."""
     return [line for line in cells if line.source == "measured" and line["share"].n]
+
+
+def limited(cells: Sequence[Line]) -> str:
+    """The operations that the NICs' rate limits, if `cells` have others as well; otherwise empty."""
+    known = dict.fromkeys(line.operation for line in with_share(cells))
+    return ", ".join(known) if {line.operation for line in cells} - set(known) else ""
+
+
+def _of(what: str) -> str:
+    return f" of {what}" if what else ""
 
 
 def _after(cells: Sequence[Line], metric: str) -> Cell:
@@ -164,8 +174,8 @@ def _slowdown(cells: Sequence[Line]) -> Cell:
     if len(known) == 1:
         return Cell(cell.text, f"model {models}")
     # A model is of the loss of a NIC, and says nothing of the other faults in the range.
-    of = "" if len(modelled) == len(known) else f" of {', '.join(dict.fromkeys(map(where, modelled)))}"
-    return Cell(cell.text, "\n".join(filter(None, (cell.detail, f"model{of} {models}"))))
+    of = "" if len(modelled) == len(known) else ", ".join(dict.fromkeys(map(where, modelled)))
+    return Cell(cell.text, "\n".join(filter(None, (cell.detail, f"model {models}{_of(of)}"))))
 
 
 def _lost(cells: Sequence[Line]) -> Cell:

@@ -4,9 +4,7 @@ They differ in lightness, not only in hue, so they remain distinct in greyscale 
 """
 
 COLORS = ("#333333", "#E69F00", "#0072B2", "#CC79A7", "#009E73", "#56B4E9", "#8C510A", "#999999")
-"""The colours of systems in the order of their modes; the first three have L* 21, 71 and 46."""
-DARK = {"#333333": "#D0D0D0", "#0072B2": "#4DA6DD", "#8C510A": "#C98A3D"}
-"""Replacements for colours that are too dark to be seen on a dark page."""
+"""The colours of systems: mode 0 has the first, mode 1 the second, and so on; the first three have L* 21, 71, 46."""
 
 GLYPH = "\N{BLACK SQUARE}"
 GLYPHS = (
@@ -25,6 +23,4 @@ def glyph(run: int) -> str:
 
 def css() -> str:
     """A CSS class for the mark of each colour: ``s0``, ``s1``, ..."""
-    light = "".join(f".s{place}{{color:{color}}}" for place, color in enumerate(COLORS))
-    dark = "".join(f".s{place}{{color:{DARK[color]}}}" for place, color in enumerate(COLORS) if color in DARK)
-    return f"{light}\n@media screen and (prefers-color-scheme: dark){{{dark}}}\n"
+    return "".join(f".s{place}{{color:{color}}}" for place, color in enumerate(COLORS)) + "\n"

@@ -14,7 +14,7 @@ import pandas as pd
 from r2ccl_core.units import format_rate
 from reports import stats
 from reports.headline import Line, headline
-from reports.overview import cells_of, where, with_share
+from reports.overview import cells_of, limited, where, with_share
 from reports.setting import Setting
 from reports.trained import training_sentences
 from reports.trial import Trial
@@ -128,14 +128,16 @@ def _repeated(earlier: Sequence[Trial]) -> str:
 
 
 def _healthy(lines: Sequence[Line]) -> str:
-    known = with_share(cells_of(lines))
+    cells = cells_of(lines)
+    known = with_share(cells)
     if not known:
         return ""
     shares = [line["share"].median for line in known]
     between = " to ".join(dict.fromkeys(f"{100 * s:.1f}" for s in (min(shares), max(shares))))
     sizes = ", ".join(dict.fromkeys(sized(line.size_bytes) for line in known))
     limits = ", ".join(dict.fromkeys(f"{line['before_gbs'].median / line['share'].median:.4g}" for line in known))
-    return f"Healthy, at {sizes}, the bus bandwidth was {between} % of what the NICs carry ({limits} GB/s)."
+    of = f" of {only}" if (only := limited(cells)) else ""
+    return f"Healthy, at {sizes}, the bus bandwidth{of} was {between} % of what the NICs carry ({limits} GB/s)."
 
 
 def _system(trials: pd.DataFrame, lines: Sequence[Line], cells: Sequence[Line]) -> str:

@@ -36,10 +36,11 @@ def caption(frame: pd.DataFrame) -> str:
     each, rate = "", "of all NICs"
     if frame["faulted"].any():
         each, rate = ", each before and after the fault", "of all NICs before the fault, of the remaining NICs after it"
+    drawn = frame[["limit_gbs", "limit_after_gbs"]].notna().any(axis=None)
+    limit = f" The dashed line is the limit by the rate {rate}." if drawn else ""
     return (
         f"Bus bandwidth by message size and system: {style.INTERVAL_NOTE}; dots are single trials; "
-        f"{style.repeats_text(frame)}. Compared: systems at equal size{each}. The dashed line is the limit by the rate "
-        f"{rate}.{style.burst_text(frame)}"
+        f"{style.repeats_text(frame)}. Compared: systems at equal size{each}.{limit}{style.burst_text(frame)}"
     )
 
 

@@ -123,6 +123,12 @@ def where(line: Line) -> str:
     return ", ".join([line.scenario, *(f"{axis} {value}" for axis, value in line.points.items())])
 
 
+def named(some: Sequence[Line], cells: Sequence[Line]) -> str:
+    """Which of `cells` `some` are: a fault where they are all of its cells, otherwise with their points on the axes."""
+    others = {line.scenario for line in cells if line not in some}
+    return ", ".join(dict.fromkeys(where(line) if line.scenario in others else line.scenario for line in some))
+
+
 def _healthy(cells: Sequence[Line], metric: str) -> Cell:
     """The range over the cells, as the figure draws them and the table of all numbers lists them."""
     medians = [line[metric].median for line in cells if line[metric].n]
@@ -153,7 +159,9 @@ def _after(cells: Sequence[Line], metric: str) -> Cell:
     if _all_stopped(cells):
         late = max((line.worst["error_after_ms"] for line in cells if line["error_after_ms"].n), default=None)
         return Cell("stopped", f"at most {number(late)} ms after the fault" if late is not None else "")
-    return _spread(cells, metric)
+    cell, stopped = _spread(cells, metric), [line for line in cells if _all_stopped([line])]
+    told = f"stopped: {named(stopped, cells)}" if stopped else ""
+    return Cell(cell.text, "\n".join(filter(None, (cell.detail, told))))
 
 
 def _all_stopped(cells: Sequence[Line]) -> bool:
@@ -174,7 +182,7 @@ def _slowdown(cells: Sequence[Line]) -> Cell:
     if len(known) == 1:
         return Cell(cell.text, f"model {models}")
     # A model is of the loss of a NIC, and says nothing of the other faults in the range.
-    of = "" if len(modelled) == len(known) else ", ".join(dict.fromkeys(map(where, modelled)))
+    of = "" if len(modelled) == len(known) else named(modelled, known)
     return Cell(cell.text, "\n".join(filter(None, (cell.detail, f"model {models}{_of(of)}"))))
 
 

@@ -200,11 +200,14 @@ def _over_scenarios(lines: Sequence[Line], cells: Sequence[Line]) -> str:
     span = f"T/T0 from {ends[0]} to {ends[-1]}" if len(ends) > 1 else f"T/T0 {ends[0]}"
     went_on, told = ({line.scenario for line in some} for some in (known, largest))
     slowed = {line.scenario for line in lines if line.disturbed} - went_on
-    rest = len(faulted) - len(went_on) - len(slowed)
+    ran = {line.scenario for line in lines if line.conclusive > line.stopped}
+    stopped = [scenario for scenario in faulted if scenario not in ran | went_on | slowed]
+    rest = len(faulted) - len(went_on) - len(slowed) - len(stopped)
     smaller = len(went_on - told)
     more = f"; that of {smaller} more is known at smaller sizes only" if smaller else ""
     more += f"; that of {len(slowed)} more is not known" if slowed else ""
     more += f"; {rest} more {'has' if rest == 1 else 'have'} no iterations after the fault" if rest else ""
+    more += f"; it stopped in {', '.join(stopped)}" if stopped else ""
     return f"went on in {len(went_on) + len(slowed)} of {len(faulted)} scenarios, {span}{more}"
 
 

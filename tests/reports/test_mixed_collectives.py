@@ -11,7 +11,7 @@ from synthetic_run import make_run
 
 from reports import columns, stats
 from reports.figures import overview as figure
-from reports.figures import slowdown
+from reports.figures import bandwidth, slowdown
 from reports.headline import Line, headline
 from reports.load import load_folder
 from reports.measures import trial_frame
@@ -49,6 +49,14 @@ def test_a_case_names_what_differs_and_nothing_twice(frame: pd.DataFrame, lines:
     assert [name for name, _ in columns.about(lines)] == ["collective"]
 
 
+def test_a_system_has_its_modes_colour_whatever_stands_beside_it(lines: list[Line]) -> None:
+    alone = columns.places([line for line in lines if line.system == "balance"])["balance"].color
+    assert alone == columns.places(lines)["balance"].color == 2
+    second = [*lines, *(replace(li, system="a", plain_system="a") for li in lines if li.system == "balance")]
+    colors = {system: place.color for system, place in columns.places(second).items()}
+    assert colors == {"failstop": 0, "hot_repair": 1, "a": 2, "balance": 3}
+
+
 def test_every_row_of_the_first_figure_has_a_name_that_fits(lines: list[Line]) -> None:
     names = figure.names(figure.shown(lines))
     assert sorted(names) == sorted(f"{s}, {c}" for s in ("failstop", *GOING) for c in ("all_gather", "all_reduce"))
@@ -65,6 +73,34 @@ def test_the_first_table_tells_every_size(lines: list[Line]) -> None:
         assert shown[name].slowdown.text == large
         assert shown[name].slowdown.detail == f"{worst}\nmodel {model}\n{small} at 64KiB"
         assert shown[name].lost.detail.endswith(" at 64KiB")
+
+
+def test_a_system_that_stops_at_one_fault_and_survives_another_tells_both(frame: pd.DataFrame) -> None:
+    """What it stopped at must not hide behind its speed at the fault that it survived."""
+    milder = frame[frame["system"] == "balance"].assign(system="failstop", plain_system="failstop", mode=0)
+    milder = milder.assign(scenario="slow", case=milder["case"] + ", slow", model=None)
+    both = pd.concat([frame, milder])
+    (row,) = [row for row in overview(headline(both)) if row.system == "failstop"]
+    assert row.after.text != "stopped" and row.after.detail == "stopped: nic_down"
+    (said,) = [text for text in sentences(both, []) if text.startswith("failstop (")]
+    assert "went on in 1 of 2 scenarios" in said and "; it stopped in nic_down. 12 of its 24" in said
+    # One fault, which stopped one of the collectives.
+    stopped = (both["status"] == "failed") & (both["operation"] == "all_gather")
+    one_of_them = both[~stopped & ((both["scenario"] != "slow") | (both["operation"] == "all_gather"))]
+    one_of_them = one_of_them.assign(scenario="nic_down")
+    (row,) = [row for row in overview(headline(one_of_them)) if row.system == "failstop"]
+    assert row.after.detail.endswith("stopped: nic_down, collective all_reduce")
+
+
+def test_what_the_rate_does_not_limit_has_no_share_of_it(frame: pd.DataFrame) -> None:
+    """A share of the NICs' limit beside several collectives says of which it is."""
+    of_reduces = frame.assign(share=frame["share"].where(frame["operation"] == "all_reduce"))
+    (row,) = [row for row in overview(headline(of_reduces)) if row.system == "balance"]
+    assert row.healthy.detail.endswith(" of the NICs' limit of all_reduce")
+    assert any("the bus bandwidth of all_reduce was" in text for text in sentences(of_reduces, []))
+    assert any("the bus bandwidth was" in text for text in sentences(frame, []))
+    unlimited = frame.assign(limit_gbs=None, limit_after_gbs=None)
+    assert "dashed" not in bandwidth.caption(unlimited) and "dashed" in bandwidth.caption(frame)
 
 
 def test_a_fault_that_comes_and_goes_and_a_cost_below_zero_are_explained(lines: list[Line]) -> None:

@@ -10,8 +10,8 @@ import pytest
 from synthetic_run import make_run
 
 from reports import columns, stats
-from reports.figures import overview as figure
 from reports.figures import bandwidth, slowdown
+from reports.figures import overview as figure
 from reports.headline import Line, headline
 from reports.load import load_folder
 from reports.measures import trial_frame

@@ -126,7 +126,9 @@ def _cells(
 
 def _should_have(metric: Metric, frame: pd.DataFrame, row: "pd.Series[Any]") -> bool:
     """Whether a trial without a value is a gap; for an inconclusive trial, its system's other trials decide."""
-    if row["repaired_ms"] == row["repaired_ms"]:  # healed before an iteration began: none lies after the fault
+    disturbed = metric.against_healthy and bool(row["disturbed"])
+    # Healed before an iteration began: none lies after the fault. A disturbed trial misses its costs for another reason.
+    if pd.isna(row["after_ms"]) and not pd.isna(row["repaired_ms"]) and not disturbed:
         return False
     if row["status"] == "inconclusive":
         alike = frame[(frame["system"] == row["system"]) & frame["faulted"] & (frame["status"] != "inconclusive")]

@@ -74,8 +74,8 @@ def _row(system: str, cells: Sequence[Line], own: Sequence[Line], kind: str) -> 
         system,
         _healthy(cells, f"before_{kind}"),
         _after(cells, f"after_{kind}"),
-        _with_smaller(_slowdown(cells), own, "slowdown"),
-        _with_unknown(_with_smaller(_lost(cells), own, "lost_ms"), own),
+        _with_unknown(_with_smaller(_slowdown(cells), own, "slowdown"), own, "slowdown"),
+        _with_unknown(_with_smaller(_lost(cells), own, "lost_ms"), own, "lost_ms"),
         _wrong(own),
         has_wrong=any(line.wrong for line in own),
         note=_unexpected(sum(int(count) for line in own if (count := line.told["unexpected"]) > 0)),  # NaN: not known
@@ -194,10 +194,11 @@ def _lost(cells: Sequence[Line]) -> Cell:
     return Cell(f"{cell.text} ms", cell.detail if len(known) > 1 and cell.detail else worst)
 
 
-def _with_unknown(cell: Cell, own: Sequence[Line]) -> Cell:
+def _with_unknown(cell: Cell, own: Sequence[Line], metric: str) -> Cell:
     """Returns `cell` with the number of trials of all sizes, after a fault, whose value is not known."""
     went_on = [line for line in own if line.faulted]
-    disturbed, trials = sum(line.disturbed for line in went_on), sum(li.conclusive - li.stopped for li in went_on)
+    disturbed = sum(line.unknown(METRICS[metric]) for line in went_on)
+    trials = sum(line.conclusive - line.stopped for line in went_on)
     told = f"not known in {disturbed} of {plural(trials, 'trial')}" if disturbed else ""
     return Cell(cell.text, "\n".join(filter(None, (cell.detail, told))))
 

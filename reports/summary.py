@@ -208,7 +208,7 @@ def _over_scenarios(lines: Sequence[Line], cells: Sequence[Line]) -> str:
     more += f"; that of {len(slowed)} more is not known" if slowed else ""
     more += f"; {rest} more {'has' if rest == 1 else 'have'} no iterations after the fault" if rest else ""
     more += f"; it stopped in {', '.join(stopped)}" if stopped else ""
-    return f"went on in {len(went_on) + len(slowed)} of {len(faulted)} scenarios, {span}{more}"
+    return f"went on in {len(went_on) + len(slowed)} of {len(faulted)} scenarios, {span}{_lost(largest)}{more}"
 
 
 def _comma_size(line: Line) -> str:
@@ -285,14 +285,15 @@ def _comparisons(frame: pd.DataFrame) -> list[str]:
                 too_few += 1
             else:
                 told.append(_compared(found, first, second, at))
-    pairs = plural(too_few, "pair")
     unsaid = (
-        f"Too few repeats in one run to say which system is faster after the fault, for {pairs} of systems; "
-        f"it takes at least {stats.MIN_PAIRS}."
+        f"Too few repeats in one run to say which of two systems is faster after the fault, in "
+        f"{plural(too_few, 'case')}; it takes at least {stats.MIN_PAIRS}."
     )
     elsewhere = "Systems of different runs are not compared here: `harness compare` does that."
     several_runs = apart and frame["run"].nunique() > 1
-    return [*told[:MOST_COMPARISONS], *([unsaid] if too_few else []), *([elsewhere] if several_runs else [])]
+    more = len(told) - MOST_COMPARISONS
+    left_out = [f"{plural(more, 'more comparison')} of two systems: see the table of all numbers."] if more > 0 else []
+    return [*told[:MOST_COMPARISONS], *left_out, *([unsaid] if too_few else []), *([elsewhere] if several_runs else [])]
 
 
 def _compared(found: stats.Difference, first: str, second: str, at: str) -> str:

@@ -35,8 +35,9 @@ def unknown_costs(trials: int, slowdowns: int) -> str:
     nor = f", nor is the T/T0 of {slowdowns}" if slowdowns else ""
     return (
         f"What {plural(trials, 'trial')} lost is not known{nor}: something else slowed the iterations before the "
-        "fault, with which it is compared. Their other numbers count. Repeat them on a quieter machine, or with more "
-        "iterations before the fault."
+        "fault, with which it is compared. Their other numbers count. What slows iterations after the fault cannot be "
+        "told from its cost, so on such a machine the costs of short operations are upper limits. Repeat them on a "
+        "quieter machine, or with more iterations before the fault."
     )
 
 

@@ -75,6 +75,17 @@ def test_cells_and_trials_that_are_missing_are_counted_apart(frame: pd.DataFrame
     assert f"the worst of {cells} cells; not measured: 1 other cell and {missing} trials of these" in every.detail
 
 
+def test_a_cost_that_is_not_known_is_a_gap_also_where_the_fault_was_healed(frame: pd.DataFrame) -> None:
+    """A healed fault has iterations after the heal: these must not stand for the cost of a disturbed trial."""
+    own = (frame["system"] == "balance") & (frame["size_bytes"] == 64 << 20)
+    bound = {"metric": "lost_ms", "system": "balance", "max": 1e9}
+    healed = frame.assign(repaired_ms=1.0, lost_ms=frame["lost_ms"].where(~own))
+    unknown = healed.assign(disturbed=healed["disturbed"].where(~own, "slowed"))
+    (gap,) = held(unknown, {"bound": [bound]})
+    assert gap.met is None and "not measured: 1 other cell" in gap.detail
+    assert met(healed.assign(after_ms=float("nan")), **bound) == [True], "healed before an iteration began"
+
+
 def test_a_limit_is_told_as_it_was_written(frame: pd.DataFrame) -> None:
     (own,) = held(frame.assign(slowdown=1.0624), {"bound": [{"metric": "slowdown", "min": 0.12345, "max": 1.0625}]})
     assert (own.wanted, own.measured, own.met) == ("at least 0.12345 and at most 1.0625", "1.062", True)

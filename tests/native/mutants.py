@@ -213,14 +213,14 @@ MUTANTS = [
         "silence_is_never_death",
         "a silent path is never given up",
         "failover/comm_watch.cc",
-        "  if (IsDead(params, progress, lossy, silence)) {",
-        "  if (IsDead(params, progress, lossy, silence) && now_ns < 0) {",
+        "  if (IsDead(params, progress, limit_ns, lossy, silence)) {",
+        "  if (IsDead(params, progress, limit_ns, lossy, silence) && now_ns < 0) {",
     ),
     Mutant(
         "impatient",
         "a path is given up within milliseconds",
         "failover/comm_watch.cc",
-        "  if (IsDead(params, progress, lossy, silence)) {",
+        "  if (IsDead(params, progress, limit_ns, lossy, silence)) {",
         "  if (silence.in_order_ns > 2 * kMillisecond) {",
     ),
     Mutant(
@@ -392,6 +392,7 @@ MUTANTS = [
         "wire/verbs/verbs_write.cc",
         "  return sum == SumOf(words, sizeof *words);\n",
         "  return true;\n",
+        test="VerbsWrite.NothingIsWrittenToAPlaceThatWasChangedOnItsWay",
     ),
     Mutant(
         "switch_is_not_awaited",

@@ -59,6 +59,8 @@ T Tuned(const char* name, T value) {
   double changed = static_cast<double>(value) * std::strtod(wanted.c_str() + space, nullptr);
   // Times are added to others.
   double most = sizeof(T) < 8 ? static_cast<double>(std::numeric_limits<T>::max() / 4) : 1e16;
+  // Of a whole number all but nothing is one: something may be divided by it.
+  if (std::numeric_limits<T>::is_integer && value >= 1) changed = std::max(changed, 1.0);
   return static_cast<T>(std::min(changed, most));
 }
 
@@ -211,7 +213,10 @@ def table(
         f" changes below {LEAST_CHANGE:.0f} % are nothing. A value\nthat may be a quarter and four times as much is"
         " also tried all but zero and all but endless. Virtual time in ms\nwith the values as they are, median of"
         f" {repeats} seeds.\n\nOf few seeds, changes of some percent in scenarios with losses or delays are"
-        " chance: `kChunkAlignment`, a cache line,\nshows what chance is worth.\n\n| scenario | ms |\n|---|---|\n"
+        " chance: `kChunkAlignment`, a cache line,\nshows what chance is worth. A row stays until its constant is tried"
+        " again, so it may be older than these times.\n\nA row without changes is about what these scenarios lack: "
+        "limits of memory, planned shares, fail-stop mode, third\nhosts, processes that the machine keeps from running,"
+        " what costs a processor, and what lasts for seconds.\n\n| scenario | ms |\n|---|---|\n"
         + "\n".join(f"| {name} | {ms:.1f} |" for name, ms in normal.items())
         + f"\n\n| constant | value | file of failover/ | divided by {factor} | times {factor} |\n"
         + "|---|---|---|---|---|\n"

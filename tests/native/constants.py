@@ -8,7 +8,8 @@ anything at all. The code is compiled once, with each constant replaced by a var
 r2ccl-explore starts; what ships knows nothing of that. With the values as they are, that program has to take exactly
 as long as the one that ships, or the table is not made.
 
-With ``--write`` the table goes to r2ccl_core/native/wire/simulated/CONSTANTS.md, with ``--table`` to another file.
+With ``--write`` the table goes to r2ccl_core/native/wire/simulated/CONSTANTS.md, with ``--table`` to another file. Rows
+of constants that were not tried stay as they are; ``--only`` needs the same repeats and factor as these.
 Needs what mutants.py needs. Exit status: 1 a constant could not be tried out, 2 an option is wrong.
 """
 
@@ -34,7 +35,7 @@ DEFINITION = re.compile(
 )
 FUNCTION = re.compile(r"^( *)constexpr (?=[\w:<>*& ]+\()", re.MULTILINE)
 # What a peer or a file is told, or what has to be in any case.
-NO_CHOICE = {"kNoMessage", "kNoHome", "kNoPath", "kSecondNs"}
+NO_CHOICE = {"kNoMessage", "kNoHome", "kNoPath", "kSecondNs", "kNever"}
 LEAST_CHANGE = 1.0  # percent
 ALL_BUT_ZERO, ALL_BUT_ENDLESS = 1e-6, 1e6
 TUNED = """\
@@ -58,6 +59,8 @@ T Tuned(const char* name, T value) {
   double changed = static_cast<double>(value) * std::strtod(wanted.c_str() + space, nullptr);
   // Times are added to others.
   double most = sizeof(T) < 8 ? static_cast<double>(std::numeric_limits<T>::max() / 4) : 1e16;
+  // Of a whole number all but nothing is one: something may be divided by it.
+  if (std::numeric_limits<T>::is_integer && value >= 1) changed = std::max(changed, 1.0);
   return static_cast<T>(std::min(changed, most));
 }
 
@@ -89,6 +92,12 @@ def constants() -> list[Constant]:
             if match["name"] not in NO_CHOICE:
                 found.append(Constant(match["name"], file.name, " ".join(match["value"].split())))
     return found
+
+
+def known_rows(file: Path) -> dict[tuple[str, str], str]:
+    """What a table says already, by constant and its value."""
+    found = re.findall(r"^(\| `(k\w+)` \| (.+?) \| ([\w.]+) \|.*)$", file.read_text() if file.exists() else "", re.M)
+    return {(f"{where}:{name}", value): row for row, name, value, where in found}
 
 
 def adjustable(text: str, file: str) -> str:
@@ -163,7 +172,7 @@ def told(found: list[tuple[float, str]], rows: int = 4) -> str:
 
 def rows(
     program: Path, chosen: list[Constant], normal: dict[str, float], factor: int, repeats: int, jobs: int
-) -> list[str]:
+) -> dict[tuple[str, str], str]:
     """For each constant its changes by factor, as a row of the table."""
 
     def tried(constant: Constant, times: float) -> list[tuple[float, str]]:
@@ -180,15 +189,42 @@ def rows(
             if not any(usual[constant, times].result() for times in (1 / factor, factor)):
                 for times in (ALL_BUT_ZERO, ALL_BUT_ENDLESS):
                     extreme[constant, times] = pool.submit(tried, constant, times)
-        found = []
+        found = {}
         for constant in chosen:
             cells = [told(usual[constant, times].result()) for times in (1 / factor, factor)]
             if (constant, ALL_BUT_ZERO) in extreme:
                 none, endless = (extreme[constant, times].result() for times in (ALL_BUT_ZERO, ALL_BUT_ENDLESS))
                 cells = [f"nothing; all but zero: {told(none)}", f"nothing; all but endless: {told(endless)}"]
-            found.append(f"| `{constant.name}` | {constant.value} | {constant.file} | {cells[0]} | {cells[1]} |")
-            print(found[-1], flush=True)
+            row = f"| `{constant.name}` | {constant.value} | {constant.file} | {cells[0]} | {cells[1]} |"
+            found[constant.key, constant.value] = row
+            print(row, flush=True)
     return found
+
+
+def table(
+    every: list[Constant], rows: dict[tuple[str, str], str], normal: dict[str, float], factor: int, repeats: int
+) -> str:
+    """As Markdown, in the order of the code."""
+    measured = [rows[key] for constant in every if (key := (constant.key, constant.value)) in rows]
+    return (
+        "# What the transport's constants are worth\n\n"
+        f"Made by `python tests/native/constants.py --repeats {repeats} --write`: each constant in turn has"
+        " another value, and the\nscenarios of `r2ccl-explore --bench` take so much longer (+) or less long (-);"
+        f" changes below {LEAST_CHANGE:.0f} % are nothing. A value\nthat may be a quarter and four times as much is"
+        " also tried all but zero and all but endless. Virtual time in ms\nwith the values as they are, median of"
+        f" {repeats} seeds.\n\nOf few seeds, changes of some percent in scenarios with losses or delays are"
+        " chance: `kChunkAlignment`, a cache line,\nshows what chance is worth. A row stays until its constant is tried"
+        " again, so it may be older than these times.\n\nA row without changes is about what these scenarios lack: "
+        "limits of memory, planned shares, fail-stop mode, third\nhosts, processes that the machine keeps from running,"
+        " what costs a processor, and what\nlasts for seconds. Unit tests fail without `kLimitInAbsences`,"
+        " `kFailStopStallNs`, `kLeadBytes`, `kFarSlower`,\n`kLeastResent`, `kAloneBytes` and `kAloneFlight`.\n\n"
+        "| scenario | ms |\n|---|---|\n"
+        + "\n".join(f"| {name} | {ms:.1f} |" for name, ms in normal.items())
+        + f"\n\n| constant | value | file of failover/ | divided by {factor} | times {factor} |\n"
+        + "|---|---|---|---|---|\n"
+        + "\n".join(measured)
+        + "\n"
+    )
 
 
 def main() -> int:
@@ -214,22 +250,8 @@ def main() -> int:
             sys.exit("with the values as they are, the bench differs from that of the code that ships")
         normal = bench(program, options.repeats)
         found = rows(program, chosen, normal, options.factor, options.repeats, options.jobs)
-    table = (
-        "# What the transport's constants are worth\n\n"
-        f"Made by `python tests/native/constants.py --repeats {options.repeats} --write`: each constant in turn has"
-        " another value, and the\nscenarios of `r2ccl-explore --bench` take so much longer (+) or less long (-);"
-        f" changes below {LEAST_CHANGE:.0f} % are nothing. A value\nthat may be a quarter and four times as much is"
-        " also tried all but zero and all but endless. Virtual time in ms\nwith the values as they are, median of"
-        f" {options.repeats} seeds.\n\nOf few seeds, changes of some percent in scenarios with losses or delays are"
-        " chance: `kChunkAlignment`, a cache line,\nshows what chance is worth.\n\n| scenario | ms |\n|---|---|\n"
-        + "\n".join(f"| {name} | {ms:.1f} |" for name, ms in normal.items())
-        + f"\n\n| constant | value | file of failover/ | divided by {options.factor} | times {options.factor} |\n"
-        + "|---|---|---|---|---|\n"
-        + "\n".join(found)
-        + "\n"
-    )
     for file in ([TABLE] if options.write else []) + ([options.table] if options.table else []):
-        file.write_text(table)
+        file.write_text(table(every, {**known_rows(file), **found}, normal, options.factor, options.repeats))
     return 0
 
 

@@ -3,12 +3,12 @@
 python tests/native/mutants.py [--only NAME] [--seconds 60] [--jobs N] [--write] [--table FILE]
 
 Each mutant is one change of one file. What includes that file is compiled again and linked with the rest, then the
-explorer looks at fresh seeds on one core until a rule is broken. A mutant whose gap lasts for microseconds, so that no
-seed meets it, names the unit test that is run instead. Needs cmake (with make or ninja), g++ and GoogleTest, and no
-network; as many mutants at a time as there are jobs, all processors by default: about six minutes on 16 cores. With
-``--write`` the rows go to r2ccl_core/native/wire/simulated/MUTANTS.md, with ``--table`` to another file, each as soon
-as it is known; rows of mutants that were not tried stay as they are. Exit status 1: a mutant survived, or one does not
-apply to the code any more.
+explorer looks at fresh seeds on one core until a rule is broken. A mutant that seeds do not meet within a minute, such
+as one whose gap lasts for microseconds, names the unit test that is run instead. Needs cmake (with make or ninja), g++
+and GoogleTest, and no network; as many mutants at a time as there are jobs, all processors by default: about six
+minutes on 16 cores. With ``--write`` the rows go to r2ccl_core/native/wire/simulated/MUTANTS.md, with ``--table`` to
+another file, each as soon as it is known; rows of mutants that were not tried stay as they are. Exit status 1: a mutant
+survived, or one does not apply to the code any more.
 """
 
 import argparse
@@ -213,14 +213,14 @@ MUTANTS = [
         "silence_is_never_death",
         "a silent path is never given up",
         "failover/comm_watch.cc",
-        "  if (IsDead(params, progress, lossy, silence)) {",
-        "  if (IsDead(params, progress, lossy, silence) && now_ns < 0) {",
+        "  if (IsDead(params, progress, limit_ns, lossy, silence)) {",
+        "  if (IsDead(params, progress, limit_ns, lossy, silence) && now_ns < 0) {",
     ),
     Mutant(
         "impatient",
         "a path is given up within milliseconds",
         "failover/comm_watch.cc",
-        "  if (IsDead(params, progress, lossy, silence)) {",
+        "  if (IsDead(params, progress, limit_ns, lossy, silence)) {",
         "  if (silence.in_order_ns > 2 * kMillisecond) {",
     ),
     Mutant(
@@ -378,6 +378,7 @@ MUTANTS = [
         "wire/verbs/verbs_read.cc",
         '  if (grant_is_out_) FenceNow("RDMA: another path brought a chunk that the peer might still write");\n',
         "",
+        test="VerbsWrite.ALateWriteDoesNotLandOnceItsPlaceWasTakenBack",
     ),
     Mutant(
         "writes_are_not_awaited",
@@ -392,6 +393,7 @@ MUTANTS = [
         "wire/verbs/verbs_write.cc",
         "  return sum == SumOf(words, sizeof *words);\n",
         "  return true;\n",
+        test="VerbsWrite.NothingIsWrittenToAPlaceThatWasChangedOnItsWay",
     ),
     Mutant(
         "switch_is_not_awaited",

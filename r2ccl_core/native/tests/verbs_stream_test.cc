@@ -532,16 +532,28 @@ class Mad {
   }
   // As a peer of ours does, so that the end goes over.
   void Echo() { EXPECT_TRUE(pipe_->Send(RcKind::kEcho, 0, 0).ok()); }
-  void Say(RcKind kind, std::string words, bool summed) {
+  // The end has dialled this peer, which takes writes.
+  void TakeOver() {
+    ASSERT_TRUE(end_->tcp->Take(EncodeHelloAck(0, 1, 0, 0, kTakesRdma | kTakesWrites)).ok());
+    Connect();
+    ASSERT_TRUE(end_->tcp->Take(EncodeRdma(RdmaStep::kAnswer, 1, Address())).ok());
+    Hear([&](RcKind kind, const std::string&) { kind == RcKind::kTest ? Echo() : void(); });
+    end_->loop.Run();
+    ASSERT_TRUE(end_->tcp->Take(EncodeRdma(RdmaStep::kSwitch, 1)).ok());
+  }
+  void Post(RcKind kind, const std::string& words) {
     size_t most = 0;
     char* place = pipe_->Room(&most, 0);
     if (place == nullptr) return;
+    std::memcpy(place, words.data(), words.size());
+    EXPECT_TRUE(pipe_->Send(kind, words.size(), 0).ok());
+  }
+  void Say(RcKind kind, std::string words, bool summed) {
     uint32_t sum = Crc32c(words.data(), words.size());
     if (summed) words.append(reinterpret_cast<const char*>(&sum), sizeof sum);
     if (Below(6) == 0 && !words.empty()) words[Below(words.size())] ^= static_cast<char>(1 << Below(8));
     if (Below(12) == 0) words.resize(Below(words.size() + 9));
-    std::memcpy(place, words.data(), words.size());
-    EXPECT_TRUE(pipe_->Send(kind, words.size(), 0).ok());
+    Post(kind, words);
   }
   // What it says without a thought.
   void Babble(uint64_t number) {
@@ -646,12 +658,7 @@ TEST(VerbsWrite, NoWordOfAGrantingPeerBreaksIt) {
     const std::vector<char> from = Body();
     fabric.AddMemory(from.data(), from.size());
     Mad peer(&fabric, &end, kAcceptedShape, seed);
-    ASSERT_TRUE(end.tcp->Take(EncodeHelloAck(0, 1, 0, 0, kTakesRdma | kTakesWrites)).ok());
-    peer.Connect();
-    ASSERT_TRUE(end.tcp->Take(EncodeRdma(RdmaStep::kAnswer, 1, peer.Address())).ok());
-    peer.Hear([&](RcKind kind, const std::string&) { kind == RcKind::kTest ? peer.Echo() : void(); });
-    end.loop.Run();
-    ASSERT_TRUE(end.tcp->Take(EncodeRdma(RdmaStep::kSwitch, 1)).ok());
+    ASSERT_NO_FATAL_FAILURE(peer.TakeOver());
     uint64_t number = 0;
     size_t bytes = 0;
     bool whole = false;  // the place that it was granted last is ours, and large enough
@@ -708,6 +715,36 @@ TEST(VerbsWrite, NoWordOfAGrantingPeerBreaksIt) {
   EXPECT_GT(asked, 300u) << "some of it made sense";
   EXPECT_GT(landed, 100u);
   EXPECT_GT(ended, 100u) << "and some did not";
+}
+
+// A place with any bit changed would be somebody else's memory, or none although there is one.
+TEST(VerbsWrite, NothingIsWrittenToAPlaceThatWasChangedOnItsWay) {
+  constexpr size_t kUnchanged = 8 * sizeof(Granted);
+  for (size_t bit = 0; bit <= kUnchanged; ++bit) {
+    Fabric fabric;
+    End end(&fabric, "10.0.0.1", true, false);
+    end.shared.write_bytes = 4096;
+    const std::vector<char> from = Body();
+    fabric.AddMemory(from.data(), from.size());
+    Mad peer(&fabric, &end, kAcceptedShape, 1);
+    ASSERT_NO_FATAL_FAILURE(peer.TakeOver());
+    Frame frame;
+    frame.type = FrameType::kData;
+    frame.body_bytes = frame.d = 4096;
+    frame.b = frame.d;
+    end.stream->Send(frame, from.data());
+    peer.Hear([](RcKind, const std::string&) {});
+    Granted grant{1, 1, reinterpret_cast<uintptr_t>(peer.memory.data()), 2};
+    std::string words(reinterpret_cast<const char*>(&grant), sizeof grant);
+    uint32_t sum = Crc32c(words.data(), words.size());
+    words.append(reinterpret_cast<const char*>(&sum), sizeof sum);
+    if (bit < kUnchanged) words[bit / 8] ^= static_cast<char>(1 << bit % 8);
+    peer.Post(RcKind::kGrant, words);
+    peer.Hear([](RcKind, const std::string&) {});
+    EXPECT_EQ(peer.goes_on(), bit == kUnchanged) << "bit " << bit;
+    bool empty = peer.memory == std::vector<char>(kBodyBytes, '-');
+    EXPECT_EQ(empty, bit < kUnchanged) << "bit " << bit;
+  }
 }
 
 // A connection that is refused lets go of what came in.

@@ -127,7 +127,7 @@ def _cells(
 def _should_have(metric: Metric, frame: pd.DataFrame, row: "pd.Series[Any]") -> bool:
     """Whether a trial without a value is a gap; for an inconclusive trial, its system's other trials decide."""
     disturbed = metric.against_healthy and bool(row["disturbed"])
-    # Healed before an iteration began: none lies after the fault. A disturbed trial's costs are missing for its own sake.
+    # Healed before an iteration began: none lies after the fault. A disturbed trial has a gap for its own sake.
     if pd.isna(row["after_ms"]) and not pd.isna(row["repaired_ms"]) and not disturbed:
         return False
     if row["status"] == "inconclusive":

@@ -46,6 +46,7 @@ class Line:
     """Whether every conclusive trial ended as expected; None: no trial is conclusive."""
     conclusive: int
     """Trials that are not inconclusive."""
+    inconclusive: int
     disturbed: int
     """Trials whose time lost is not known, because something else slowed their healthy iterations."""
     disturbed_slowdown: int
@@ -77,6 +78,11 @@ class Line:
         if not metric.against_healthy:
             return 0
         return self.disturbed_slowdown if metric.name == "slowdown" else self.disturbed
+
+    @property
+    def with_fault(self) -> bool:
+        """Whether it is a cell with a fault; of trials that were all inconclusive before their fault, by its name."""
+        return self.faulted or (not self.conclusive and not self.scenario.startswith("healthy"))
 
     @property
     def bad(self) -> bool:
@@ -135,6 +141,7 @@ def _line(part: pd.DataFrame) -> Line:
         statuses=_statuses(part),
         as_expected=bool(part.loc[conclusive, "expected"].all()) if conclusive.any() else None,
         conclusive=int(conclusive.sum()),
+        inconclusive=int((~conclusive).sum()),
         disturbed=int((part["disturbed"] != "").sum()),
         disturbed_slowdown=int(part["disturbed_slowdown"].sum()),
         stopped=int((part["status"] == "failed").sum()),

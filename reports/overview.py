@@ -2,20 +2,23 @@
 
 A system has one row. Over several faults or points of the axes it states the range over the cells, and which was the
 worst. Speeds are those of the largest size, where bandwidth and not latency decides. The cost of a fault is also stated
-for the smaller sizes, in small print. Wrong elements are counted over all trials.
+for the smaller sizes, in small print. Wrong elements are counted over all trials. Cells whose trials all stayed
+inconclusive are named, and every range says that it is without them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from reports.headline import Line, at_largest
 from reports.metrics import METRICS
 from reports.metrics.cost import unknown_costs
 from reports.metrics.view import DOUBTFUL
-from reports.wording import NOT_KNOWN, NOTHING, number, percent, plural, sized
+from reports.wording import NOT_KNOWN, NOT_MEASURED, NOTHING, at_size, number, percent, plural, sized
 
 MOST_SIZES = 2
 """Up to this many smaller sizes are listed one by one; of more, their range."""
+MOST_NAMED = 3
+"""Up to this many cells that were not measured are named; more are counted."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +44,14 @@ class Row:
     """Whether an element was wrong."""
     note: str
     """A note on trials that ended unexpectedly, if any did."""
+    unmeasured: str = ""
+    """Which of its cells were not measured, if any."""
 
 
 def cells_of(lines: Sequence[Line]) -> list[Line]:
     """The cells that the first table and figure show: the largest size, with a fault if any cell has one."""
     top = at_largest(lines)
-    return [line for line in top if line.faulted] or top
+    return [line for line in top if line.with_fault] or top
 
 
 def speed(lines: Sequence[Line]) -> str:
@@ -70,16 +75,46 @@ def overview(lines: Sequence[Line]) -> list[Row]:
 
 
 def _row(system: str, cells: Sequence[Line], own: Sequence[Line], kind: str) -> Row:
+    missing = unmeasured(own)
     return Row(
         system,
-        _healthy(cells, f"before_{kind}"),
-        _after(cells, f"after_{kind}"),
-        _with_unknown(_with_smaller(_slowdown(cells), own, "slowdown"), own, "slowdown"),
-        _with_unknown(_with_smaller(_lost(cells), own, "lost_ms"), own, "lost_ms"),
+        _without_unmeasured(_healthy(cells, f"before_{kind}"), cells),
+        _without_unmeasured(_after(cells, f"after_{kind}"), cells),
+        _without_unmeasured(_with_unknown(_with_smaller(_slowdown(cells), own, "slowdown"), own, "slowdown"), cells),
+        _without_unmeasured(_with_unknown(_with_smaller(_lost(cells), own, "lost_ms"), own, "lost_ms"), cells),
         _wrong(own),
         has_wrong=any(line.wrong for line in own),
         note=_unexpected(sum(int(count) for line in own if (count := line.told["unexpected"]) > 0)),  # NaN: not known
+        unmeasured=f"{NOT_MEASURED}: {missing}" if missing else "",
     )
+
+
+def unmeasured(own: Sequence[Line], all_sizes: bool = False) -> str:
+    """Which cells of one system (`own`) were not measured, the largest size first; empty: none. The largest size is
+    named only with `all_sizes`."""
+    cells = [line for line in own if line.with_fault] or list(own)
+    missing = [line for line in cells if not line.conclusive]
+    if missing and len(missing) == len(cells):
+        return "all cells" if len(cells) > 1 else where(cells[0])
+    top = set() if all_sizes else {id(line) for line in at_largest(own)}
+    told = [where(line) + ("" if id(line) in top else at_size(line.size_bytes)) for line in missing]
+    return listed([name for _, name in sorted(zip(missing, told, strict=True), key=lambda pair: -pair[0].size_bytes)])
+
+
+def listed(names: Iterable[str]) -> str:
+    """The first of `names`, and how many more there are."""
+    named = list(names)
+    more = [f"{len(named) - MOST_NAMED} more"] if len(named) > MOST_NAMED else []
+    return "; ".join([*named[:MOST_NAMED], *more])
+
+
+def _without_unmeasured(cell: Cell, cells: Sequence[Line]) -> Cell:
+    """Returns `cell` with the number of `cells` that it is not about, because they were not measured."""
+    missing = sum(not line.conclusive for line in cells)
+    if not missing or cell.text == NOTHING:
+        return cell
+    told = f"{missing} of {plural(len(cells), 'cell')} {NOT_MEASURED}"
+    return Cell(cell.text, "\n".join(filter(None, (cell.detail, told))))
 
 
 def _unexpected(count: int) -> str:
@@ -225,10 +260,22 @@ def scope_note(lines: Sequence[Line]) -> str:
         return "No trial is conclusive."
     repeats = plural(counts[-1], "trial") if len(counts) == 1 else f"{counts[0]} to {plural(counts[-1], 'trial')}"
     what = f"medians over {repeats}" if counts[-1] != 1 else "one trial"
-    if not sizes:
-        return f"{what.capitalize()} of each system and fault."
-    at = f"At {sizes} unless another size is named, {what} of each system and fault"
-    return f"{at}; every size is in the table of all numbers."
+    missing = [line for line in cells if not line.conclusive]
+    each = f"of each system and fault{' that was measured' if missing else ''}"
+    told = f"{what.capitalize()} {each}."
+    if sizes:
+        told = f"At {sizes} unless another size is named, {what} {each}; every size is in the table of all numbers."
+    return f"{told} {_not_measured(missing)}".strip()
+
+
+def _not_measured(missing: Sequence[Line]) -> str:
+    if not missing:
+        return ""
+    systems: dict[str, list[str]] = {}
+    for line in missing:
+        systems.setdefault(where(line), []).append(line.system)
+    told = listed(f"{cell} ({', '.join(dict.fromkeys(some))})" for cell, some in systems.items())
+    return f"{NOT_MEASURED.capitalize()}, because every trial is inconclusive: {told}."
 
 
 def remarks(lines: Sequence[Line]) -> list[str]:

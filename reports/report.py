@@ -248,7 +248,7 @@ def _first(frame: pd.DataFrame, lines: Sequence[Line], figures: Path) -> Picture
     if _are_a_map(gaps):
         told = bound_gap.caption(gaps)
         return Picture("Above the lower bound", save(bound_gap.draw(gaps), figures, "bound_gap", told), told)
-    if not any(line.conclusive for line in overview.shown(lines)):
+    if not any(line.conclusive for row in overview.shown(lines) for line in row):
         return None
     told, says = overview.caption(lines), overview.result(lines)
     uri, narrow = _both(partial(overview.draw, lines), figures, "overview", told)

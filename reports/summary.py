@@ -14,11 +14,11 @@ import pandas as pd
 from r2ccl_core.units import format_rate
 from reports import stats
 from reports.headline import Line, headline
-from reports.overview import cells_of, limited, where, with_share
+from reports.overview import cells_of, limited, listed, unmeasured, where, with_share
 from reports.setting import Setting
 from reports.trained import training_sentences
 from reports.trial import Trial
-from reports.wording import at_size, number, percent, plain, plural, sized
+from reports.wording import NOT_MEASURED, at_size, number, percent, plain, plural, sized
 
 MOST_COMPARISONS = 10
 """At most this many comparisons: all pairs of five systems."""
@@ -41,11 +41,11 @@ def sentences(frame: pd.DataFrame, scopes: Sequence[str], earlier: Sequence[Tria
     `frame`.
     """
     lines = headline(frame)
-    told = [*scopes, _simulated(frame), _conclusion(frame), _repeated(earlier), _healthy(lines)]
+    told = [*scopes, _simulated(frame), _conclusion(frame, lines), _repeated(earlier), _healthy(lines)]
     for system in dict.fromkeys(line.system for line in lines):
         own = [line for line in lines if line.system == system]
         cells = [line for line in cells_of(lines) if line.system == system]
-        told.append(_system(frame[frame["system"] == system], own, cells))
+        told.append(_with_unmeasured(_system(frame[frame["system"] == system], own, cells), own))
     return [text for text in [*told, *_comparisons(frame), *training_sentences(frame), _elements(frame)] if text]
 
 
@@ -100,7 +100,7 @@ def _simulated(frame: pd.DataFrame) -> str:
     )
 
 
-def _conclusion(frame: pd.DataFrame) -> str:
+def _conclusion(frame: pd.DataFrame, lines: Sequence[Line]) -> str:
     inconclusive = int((frame["status"] == "inconclusive").sum())
     odd = frame[~frame["expected"] & (frame["status"] != "inconclusive")]
     if odd.empty and not inconclusive:
@@ -110,8 +110,28 @@ def _conclusion(frame: pd.DataFrame) -> str:
         first = ": ".join(filter(None, (odd.iloc[0]["trial_id"], plain(odd.iloc[0]["reason"]))))
         told = [f"{plural(len(odd), 'trial')} did not end as expected (first: {first})"]
     verb = "is" if inconclusive == 1 else "are"
-    told += [f"{inconclusive} stayed inconclusive and {verb} in no figure"] if inconclusive else []
+    which = f"{plural(inconclusive, 'trial')} stayed inconclusive and {verb} in no figure"
+    told += [f"{which} ({_inconclusive(lines)})"] if inconclusive else []
     return "; ".join(told) + "."
+
+
+def _inconclusive(lines: Sequence[Line]) -> str:
+    """Of which cells trials stayed inconclusive: those with the most first."""
+    cells = sorted((line for line in lines if line.inconclusive), key=lambda line: line.conclusive > 0)
+    return listed(
+        f"{line.inconclusive} of {line.inconclusive + line.conclusive} of {line.system}, {where(line)}"
+        f"{_comma_size(line)}" for line in cells
+    )  # fmt: skip
+
+
+def _with_unmeasured(told: str, own: Sequence[Line]) -> str:
+    """The sentence on a system, followed by its cells of which there is no conclusive trial."""
+    missing = unmeasured(own, all_sizes=True)
+    if not missing:
+        return told
+    if not told:
+        return f"{own[0].system}: {NOT_MEASURED}, because every trial is inconclusive: {missing}."
+    return f"{told} {NOT_MEASURED.capitalize()}, because every trial is inconclusive: {missing}."
 
 
 def _repeated(earlier: Sequence[Trial]) -> str:
@@ -189,7 +209,7 @@ def _over_scenarios(lines: Sequence[Line], cells: Sequence[Line]) -> str:
     known = [line for line in lines if line["slowdown"].n]
     largest = [line for line in cells if line["slowdown"].n]
     largest = largest or [line for line in known if line.size_bytes == max(each.size_bytes for each in known)]
-    faulted = dict.fromkeys(line.scenario for line in lines if line.scenario != "healthy")
+    faulted = dict.fromkeys(line.scenario for line in lines if line.scenario != "healthy" and line.conclusive)
     if not largest:
         why = "no trial has iterations both before and after its fault"
         if any(line.disturbed for line in lines):

@@ -5,6 +5,8 @@ from r2ccl_core.units import format_size
 NOTHING = "\N{EN DASH}"
 NOT_KNOWN = "not known"
 """The cost of a fault in a trial whose healthy iterations something else slowed."""
+NOT_MEASURED = "not measured"
+"""A cell whose trials all stayed inconclusive."""
 STOPPED = "stopped (expected)"
 """The status of a trial that was expected to fail and did."""
 

@@ -184,8 +184,10 @@ def trial_line(record: stored.Trial, seconds: float, widths: _Widths = NO_WIDTHS
 def _title(lines: Sequence[Line]) -> str:
     """What the numbers are, of those that are there."""
     told = [text for name, text in EXPLAINED.items() if any(_shown(line, METRICS[name]) for line in lines)]
-    unknown = [f"{UNKNOWN}: {NOT_KNOWN}"] if any(line.disturbed for line in lines) else []
-    return "; ".join(["medians over repeats", *told, *unknown])
+    counts = [count for line in lines for count in line.known_in.values()]
+    unknown = [f"{UNKNOWN}: {NOT_KNOWN}"] if any(not known for known, _ in counts) else []
+    some = next((f"({known}/{of}): known in {known} of {of}" for known, of in counts if known), "")
+    return "; ".join(["medians over repeats", *told, *unknown, *filter(None, [some])])
 
 
 def _summary(lines: Sequence[Line], less: Collection[str]) -> Table:
@@ -206,22 +208,26 @@ def _summary(lines: Sequence[Line], less: Collection[str]) -> Table:
 
 def _shown(line: Line, metric: Metric) -> str:
     """A cell of the table. It is empty where there is nothing to measure, as of stopped trials, and not where a cost is
-    not known."""
-    if metric.name in line.values:
-        return shown_value(metric, line.values[metric.name])
-    return UNKNOWN if line.disturbed and metric.against_healthy else ""
+    not known. Where a cost is known for only some trials, it says so: ``1.13 (1/2)``."""
+    known, of = line.known_in.get(metric.name, (0, 0))
+    if metric.name not in line.values:
+        return UNKNOWN if of else ""
+    return shown_value(metric, line.values[metric.name]) + (f" ({known}/{of})" if of else "")
 
 
 def _in_words(line: Line) -> str:
     """A line of the table in words, for a terminal that is too narrow for the table."""
     about = " ".join(filter(None, (sized(line.size_bytes), line.system, line.points)))
-    shown = [(metric, _shown(line, metric)) for metric in SHORT]
-    measured = [
-        f"{metric.short} {NOT_KNOWN if text == UNKNOWN else f'{text} {metric.unit}'.strip()}"
-        for metric, text in shown
-        if text
-    ]
+    measured = [f"{metric.short} {text}" for metric in SHORT if (text := _value_in_words(line, metric))]
     return f"{about}: {', '.join([line.statuses, *measured])}"
+
+
+def _value_in_words(line: Line, metric: Metric) -> str:
+    known, of = line.known_in.get(metric.name, (0, 0))
+    if metric.name not in line.values:
+        return NOT_KNOWN if of else ""
+    some = f"(known in {known} of {of})" if of else ""
+    return " ".join(filter(None, (shown_value(metric, line.values[metric.name]), metric.unit, some)))
 
 
 def shown_value(metric: Metric, value: float) -> str:

@@ -3,7 +3,8 @@
 If a trial has several attempts, the last one counts.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from harness.errors import ExitCode
@@ -28,8 +29,9 @@ class Line(NamedTuple):
     statuses: str
     values: Mapping[str, float]
     """The metrics that the terminal shows, each by its aggregate; unknown ones are left out."""
-    disturbed: int = 0
-    """Trials whose cost is not known, because something else slowed their healthy iterations."""
+    known_in: Mapping[str, tuple[int, int]] = MappingProxyType({})
+    """Of metrics that something else made unknown in some trials, because it slowed their healthy iterations: in how
+    many trials of how many they are known."""
 
 
 def last_attempts(records: Iterable[stored.Trial]) -> dict[str, stored.Trial]:
@@ -100,5 +102,15 @@ def shown_status(record: stored.Trial) -> str:
 def _line(size_bytes: int, system: str, points: str, records: Sequence[stored.Trial]) -> Line:
     statuses = [shown_status(r) for r in records]
     counted = ", ".join(f"{statuses.count(s)} {s}" for s in sorted(set(statuses)))
-    slowed = sum(1 for record in records if cost.disturbed(View(record)))
-    return Line(size_bytes, system, points, counted, told(records, SHORT), slowed)
+    return Line(size_bytes, system, points, counted, told(records, SHORT), dict(_known_in(records)))
+
+
+def _known_in(records: Sequence[stored.Trial]) -> Iterator[tuple[str, tuple[int, int]]]:
+    """As the report counts them (`reports.headline.Line.unknown`)."""
+    views = [View(record) for record in records]
+    for metric in SHORT:
+        slowed = cost.disturbed_slowdown if metric.name == "slowdown" else cost.disturbed
+        unknown = sum(bool(slowed(view)) for view in views) if metric.against_healthy else 0
+        if unknown:
+            known = sum(metric.value(view) is not None for view in views)
+            yield metric.name, (known, known + unknown)

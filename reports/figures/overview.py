@@ -1,7 +1,8 @@
 """The first figure of a report: each system's speed before and after the fault, and the time that it lost."""
 
-import math
+import textwrap
 from collections.abc import Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -11,43 +12,61 @@ from matplotlib.ticker import MaxNLocator
 from reports.figures import style
 from reports.headline import Line
 from reports.overview import cells_of, speed, unit
-from reports.wording import NOT_KNOWN, number, plain, sized
+from reports.wording import NOT_KNOWN, NOT_MEASURED, number, plain, plural, sized
+
+Row = Sequence[Line]
+"""A row of the figure: one cell, or in a large figure all cells of a system that stopped or were not measured."""
 
 MOST_ROWS = 24
 MOST_TICKS, MOST_TICKS_NARROW = 6, 3
 """Intervals of an axis whose numbers may be long, as with thousands below 0; on a phone names take half the width."""
 ROOM = 1.03
 """Of the axis of speeds, so that no mark is cut at its end."""
-ROW_IN = ((6, 0.3), (9, 0.22), (math.inf, 0.175))
-"""The height of each of up to so many rows: many stand closer together, so that the table below is on the first
-screen."""
+ROWS_IN, MOST_ROW_IN, LEAST_ROW_IN = 1.75, 0.3, 0.097
+"""The height of all rows and the limits of a row's: many stand close together, so that table and figure of 18 cells are
+on the first screen. On a phone, where they are not, rows are no lower than there."""
+LEAST_ROW_NARROW_IN = 0.175
+LARGE, SMALL = 8.5, 7.0
+"""Sizes of letters, in points; the small ones are for rows that are lower than `SMALL_BELOW_IN`."""
+SMALL_BELOW_IN = 0.115
+LINE_IN = 1.25 / 72
+"""The height of a line of a label, for each point of its letters."""
+LABEL, LABEL_NARROW = 52, 40
+"""Letters in a line of a label; a longer label is wrapped."""
+LONGEST = 300
+"""Letters of a label; of a longer one the end is cut, with an ellipsis."""
 
 
 def draw(lines: Sequence[Line]) -> Figure:
     """A row for each system and fault: a hollow mark for the healthy speed, a full one for the speed after the fault;
     beside them the time lost."""
     rows = shown(lines)
-    height = next(each for most, each in ROW_IN if len(rows) <= most) * len(rows) + 0.9
+    labels = ["\n".join(textwrap.wrap(name, LABEL_NARROW if style.narrow() else LABEL)) for name in names(rows)]
+    row_in, letters = _row_in(labels)
+    height = row_in * len(rows) + 0.9
     with style.applied():
         figure = style.sheet(style.WIDTH_IN, 2 * height + 0.4 if style.narrow() else height + 0.25)
         if style.narrow():
             left, right = figure.subplots(2, 1)
         else:
             left, right = figure.subplots(1, 2, sharey=True, width_ratios=(1.25, 1))
-        looks = style.looks(list(dict.fromkeys(line.system for line in rows)))
-        middle = max((line[f"before_{speed(lines)}"].median for line in rows), default=0.0) / 2
-        for y, line in enumerate(rows):
-            _speeds(left, y, line, looks[line.system], speed(lines))
-            _stopped(left, y, line, looks[line.system], speed(lines), middle)
-            _lost(right, y, line, looks[line.system])
-        _rows(left, rows)
-        named = {"gbs": "bus bandwidth", "tokens_s": "trained", "ms": "an iteration"}[speed(lines)]
-        left.set_xlabel(f"{named} ({unit(lines)})")
+        looks = style.looks(list(dict.fromkeys(row[0].system for row in rows)))
+        known = [line for row in rows for line in row if line[f"before_{speed(lines)}"].n]
+        middle = max((line[f"before_{speed(lines)}"].median for line in known), default=0.0) / 2
+        for y, row in enumerate(rows):
+            look = looks[row[0].system]
+            for line in row:
+                _speeds(left, y, line, look, speed(lines))
+                _lost(right, y, line, look, letters)
+            _ended(left, y, row, look, speed(lines), middle, letters)
+        _rows(left, labels, letters)
+        axis = {"gbs": "bus bandwidth", "tokens_s": "trained", "ms": "an iteration"}[speed(lines)]
+        left.set_xlabel(f"{axis} ({unit(lines)})")
         left.set_xlim(0, left.get_xlim()[1] * ROOM)
         right.set_xlabel("time lost against healthy (ms)")
         if style.narrow():
-            _rows(right, rows)
-        if not any(line["lost_ms"].n for line in rows):
+            _rows(right, labels, letters)
+        if not any(line["lost_ms"].n for row in rows for line in row):
             right.set_xticks([])
             style.empty(right, "no time lost is known")
         low, high = right.get_xlim()
@@ -62,32 +81,60 @@ def draw(lines: Sequence[Line]) -> Figure:
     return figure
 
 
-def shown(lines: Sequence[Line]) -> list[Line]:
-    """The rows of the figure; if there are too many, those that lost most."""
+def _row_in(labels: Sequence[str]) -> tuple[float, float]:
+    """The height of a row, and the size of its letters."""
+    least = LEAST_ROW_NARROW_IN if style.narrow() else LEAST_ROW_IN
+    row_in = min(MOST_ROW_IN, max(least, ROWS_IN / max(1, len(labels))))
+    letters = SMALL if row_in < SMALL_BELOW_IN else LARGE
+    most = max((label.count("\n") + 1 for label in labels), default=1)
+    return row_in if most == 1 else max(row_in, (most + 0.3) * LINE_IN * letters), letters
+
+
+def shown(lines: Sequence[Line]) -> list[Row]:
+    """The rows of the figure. Where there are too many, those of a system that stopped share one, as do those that were
+    not measured, and of the others it has those that lost most (of healthy ones the first)."""
     cells = cells_of(lines)
     if len(cells) <= MOST_ROWS:
-        return cells
-    kept = sorted(cells, key=lambda line: -line["lost_ms"].median if line["lost_ms"].n else 0.0)[:MOST_ROWS]
-    return [line for line in cells if any(line is one for one in kept)]
+        return [[line] for line in cells]
+    rows: dict[tuple[str, str], list[Line]] = {}
+    for at, line in enumerate(cells):
+        rows.setdefault((line.system, _end(line) or str(at)), []).append(line)
+    kept = sorted(rows.values(), key=_rank)[:MOST_ROWS]
+    return [row for row in rows.values() if any(row is one for one in kept)]
 
 
-def _rows(ax: Axes, rows: Sequence[Line]) -> None:
-    ax.set_yticks(range(len(rows)), names(rows))
-    ax.set_ylim(len(rows) - 0.5, -0.5)
+def _end(line: Line) -> str:
+    """Why nothing follows the fault in a cell: it stopped, or was not measured; empty if something may."""
+    if not line.conclusive:
+        return NOT_MEASURED
+    return "stopped" if line.stopped and not any(line[f"after_{kind}"].n for kind in ("gbs", "tokens_s", "ms")) else ""
+
+
+def _rank(row: Row) -> tuple[bool, float]:
+    return not _end(row[0]), -row[0]["lost_ms"].median if row[0]["lost_ms"].n else 0.0
+
+
+def _rows(ax: Axes, labels: Sequence[str], letters: float) -> None:
+    ax.set_yticks(range(len(labels)), labels, fontsize=letters)
+    ax.set_ylim(len(labels) - 0.5, -0.5)
     for axis in ax.figure.axes:
         axis.grid(axis="x", color="#E4E4E4")
         axis.grid(axis="y", visible=False)
         axis.tick_params(axis="y", length=0)
 
 
-def names(rows: Sequence[Line]) -> list[str]:
+def names(rows: Sequence[Row]) -> list[str]:
     """The parts that distinguish the rows: system, fault and axes, each only if there are several; and what runs, which
-    is long, only if these do not tell the rows apart."""
-    short = [(line.system, line.scenario, *line.points.values()) for line in rows]
-    long = [(line.system, line.operation, line.scenario, *line.points.values()) for line in rows]
-    parts = short if len(set(short)) == len(rows) else long
+    is long, only if these do not tell the rows apart. A row of several cells has their system and number."""
+    single = [row[0] for row in rows if len(row) == 1]
+    short = [(line.system, line.scenario, *line.points.values()) for line in single]
+    long = [(line.system, line.operation, line.scenario, *line.points.values()) for line in single]
+    parts = short if len(set(short)) == len(single) else long
     told = [i for i in range(max(map(len, parts), default=0)) if len({part[i : i + 1] for part in parts}) > 1] or [0]
-    return [plain(", ".join(dict.fromkeys(part[i] for i in told if i < len(part))), 44) for part in parts]
+    told = sorted({0, *told}) if len(single) < len(rows) else told
+    alone = iter([", ".join(dict.fromkeys(part[i] for i in told if i < len(part))) for part in parts])
+    texts = [next(alone) if len(row) == 1 else f"{row[0].system}, {plural(len(row), 'cell')}" for row in rows]
+    return [plain(text if len(text) <= LONGEST else text[: LONGEST - 1] + "\N{HORIZONTAL ELLIPSIS}") for text in texts]
 
 
 def _speeds(ax: Axes, y: int, line: Line, look: style.Look, kind: str) -> None:
@@ -103,57 +150,90 @@ def _speeds(ax: Axes, y: int, line: Line, look: style.Look, kind: str) -> None:
         ax.plot(after.median, y, marker, color=color, markersize=6.5, zorder=3)
 
 
-def _stopped(ax: Axes, y: int, line: Line, look: style.Look, kind: str, middle: float) -> None:
-    """Says beside the healthy mark that nothing follows, on the side where there is room."""
-    before = line[f"before_{kind}"]
-    if line[f"after_{kind}"].n or not line.stopped:
+def _ended(ax: Axes, y: int, row: Row, look: style.Look, kind: str, middle: float, letters: float) -> None:
+    """Says why nothing follows: beside the healthy marks, on the side where there is room."""
+    why = _end(row[0])
+    if not why:
         return
-    x = before.median if before.n else 0.0
-    side, away = ("right", -9) if x > middle else ("left", 9)
+    speeds = [line[f"before_{kind}"].median for line in row if line[f"before_{kind}"].n] or [0.0]
+    side, away, x = ("right", -9, min(speeds)) if min(speeds) > middle else ("left", 9, max(speeds))
     ax.annotate(
-        "stopped",
+        why,
         (x, y),
         xytext=(away, 0),
         textcoords="offset points",
         ha=side,
         va="center",
-        fontsize=8,
-        color=look.color,
+        fontsize=min(8.0, letters),
+        color=style.LINE if why == NOT_MEASURED else look.color,
     )
 
 
-def _lost(ax: Axes, y: int, line: Line, look: style.Look) -> None:
+def _lost(ax: Axes, y: int, line: Line, look: style.Look, letters: float) -> None:
     lost = line["lost_ms"]
+    beside: dict[str, Any] = {
+        "xytext": (4, 0),
+        "textcoords": "offset points",
+        "va": "center",
+        "fontsize": min(8.0, letters),
+    }
     if not lost.n:
         if line.disturbed:
-            ax.annotate(NOT_KNOWN, (0, y), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8)
+            ax.annotate(NOT_KNOWN, (0, y), **beside)
         return
     ax.barh(y, lost.median, 0.55, color=look.color, hatch=look.hatch if line.run else "", edgecolor="white", alpha=0.85)
     if lost.low == lost.low:
         ax.hlines(y, lost.low, lost.high, color="#111111", linewidth=1)
     end = max(lost.median, lost.high if lost.high == lost.high else lost.median, 0.0)
-    ax.annotate(number(lost.median), (end, y), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8)
+    ax.annotate(number(lost.median), (end, y), **beside)
 
 
 def caption(lines: Sequence[Line]) -> str:
     """Describes the figure."""
     rows = shown(lines)
-    sizes = ", ".join(dict.fromkeys(sized(line.size_bytes) for line in rows if line.size_bytes))
-    left_out = len(cells_of(lines)) - len(rows)
-    more = f" Those {MOST_ROWS} that lost most; {left_out} more are in the table." if left_out else ""
+    sizes = ", ".join(dict.fromkeys(sized(line.size_bytes) for row in rows for line in row if line.size_bytes))
     at = f", at {sizes}" if sizes else ""
     what = f"Speed healthy (hollow) and after the fault (full), and the time lost{at}"
-    return f"{what}: {style.INTERVAL_NOTE}.{more}"
+    missing = any(not line.conclusive for row in rows for line in row)
+    why = f" {NOT_MEASURED.capitalize()}: every trial is inconclusive." if missing else ""
+    return f"{what}: {style.INTERVAL_NOTE}.{why}{_left_out(rows, cells_of(lines))}"
+
+
+def _left_out(rows: Sequence[Row], cells: Sequence[Line]) -> str:
+    """What became of the cells that have no row of their own."""
+    told = ["cells of one system that stopped, or were not measured, share a row"] if any(map(_shared, rows)) else []
+    more = len(cells) - sum(map(len, rows))
+    going = sum(not _end(row[0]) for row in rows)
+    if more:
+        which = f"of the cells that went on, the figure has the {going} that lost most; " if going else ""
+        if not any(line["lost_ms"].n for line in cells):
+            which = f"the first {len(rows)} cells; "
+        told.append(f"{which}{more} more {'is' if more == 1 else 'are'} in the table of all numbers")
+    return "".join(f" {text[:1].upper()}{text[1:]}." for text in told)
+
+
+def _shared(row: Row) -> bool:
+    return len(row) > 1
 
 
 def result(lines: Sequence[Line]) -> str:
     """The result in words, for readers who cannot see the figure."""
-    kind, told = speed(lines), []
     rows = shown(lines)
-    for line, name in zip(rows, names(rows), strict=True):
-        before, after, lost = line[f"before_{kind}"], line[f"after_{kind}"], line["lost_ms"]
-        ends = f"{number(before.median)} {unit(lines)} healthy"
-        ends += f", {number(after.median)} after the fault" if after.n else ", stopped" if line.stopped else ""
-        ends += f", {number(lost.median)} ms lost" if lost.n else ", time lost not known" if line.disturbed else ""
-        told.append(f"{', '.join(dict.fromkeys([*name.split(', '), line.scenario]))}: {ends}")
-    return "; ".join(told) + "."
+    return "; ".join(_told(row, name, lines) for row, name in zip(rows, names(rows), strict=True)) + "."
+
+
+def _told(row: Row, name: str, lines: Sequence[Line]) -> str:
+    if _shared(row):
+        who = f"{name} ({', '.join(dict.fromkeys(line.scenario for line in row))})"
+    else:
+        who = ", ".join(dict.fromkeys([*name.split(", "), row[0].scenario]))
+    if _end(row[0]) == NOT_MEASURED:
+        return f"{who}: {NOT_MEASURED}"
+    kind, line = speed(lines), row[0]
+    before, after, lost = line[f"before_{kind}"], line[f"after_{kind}"], line["lost_ms"]
+    healthy = sorted(each[f"before_{kind}"].median for each in row if each[f"before_{kind}"].n)
+    speeds = " to ".join(dict.fromkeys(map(number, healthy[:1] + healthy[-1:]))) or number(before.median)
+    ends = f"{speeds} {unit(lines)} healthy"
+    ends += f", {number(after.median)} after the fault" if after.n else ", stopped" if line.stopped else ""
+    ends += f", {number(lost.median)} ms lost" if lost.n else ", time lost not known" if line.disturbed else ""
+    return f"{who}: {ends}"

@@ -142,3 +142,21 @@ def test_a_cost_that_is_not_known_is_no_empty_cell(capsys: pytest.CaptureFixture
     event = json.loads(out.getvalue())
     assert event["lost_ms"] is event["slowdown"] is None
     assert event["not_known"].startswith("time lost and T/T0 not known: the iterations before the fault were slower")
+
+
+def test_a_cost_that_is_known_for_some_trials_only_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """As the page and the tables do: its median is not over all the trials that the line counts."""
+    fault = stored.Fault(kind="flap", host="host1", nic="eth1", t_before_ns=1, t_after_ns=1)
+    slow = [i.model_copy(update={"duration_ns": 90_000_000}) if i.phase == "before" else i for i in record().iterations]
+    records = [record(fault=fault), record(fault=fault, trial_id="slowed", repeat=1, iterations=tuple(slow))]
+    (line,) = table(records)
+    assert line.statuses == "2 ok" and line.known_in == {"slowdown": (1, 2), "lost_ms": (1, 2)}
+    assert table([record(fault=fault)])[0].known_in == {}
+    for wide, words in (
+        (200, r"lost: beyond healthy iterations; \(1/2\): known in 1 of 2\b.* \S+ \(1/2\) +\S+ \(1/2\)"),
+        (40, r"T/T0 \S+ \(known in 1 of 2\), lost \S+ ms \(known in 1 of 2\)"),
+    ):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("COLUMNS", str(wide))
+            ConsoleProgress(console())._print_summary([line])
+        assert re.search(words, re.sub(r"\s+", " ", capsys.readouterr().out)), wide

@@ -362,7 +362,7 @@ ODD: dict[str, tuple[Callable[[Path], None], str]] = {
     "strange cluster": (strange_cluster, "3 trials of all_reduce over hosts"),
     "truncated": (truncated, "Left out of this report"),
     "only failures": (only_failures, "3 trials did not end as expected"),
-    "all inconclusive": (all_inconclusive, "3 stayed inconclusive"),
+    "all inconclusive": (all_inconclusive, "3 trials stayed inconclusive"),
     "unchecked": (unchecked, "No element was checked."),
 }
 

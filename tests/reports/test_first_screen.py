@@ -1,0 +1,243 @@
+"""The first screen of a report of many cells: table and figure fit, nothing is cut or left out silently."""
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import nullcontext
+from itertools import pairwise, product
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from chromium_page import ChromiumPage, chromium
+from synthetic_run import make_run
+
+from reports.figures import overview as figure
+from reports.figures import style
+from reports.headline import Line, headline
+from reports.load import load_folder
+from reports.measures import trial_frame
+from reports.overview import cells_of, overview, scope_note
+from reports.report import write_report
+from reports.summary import sentences
+
+SYSTEMS = ("failstop", "hot_repair", "balance")
+SCENARIOS, COLLECTIVES = ("flap", "nic_down", "rate_limit"), ("all_reduce", "reduce_scatter")
+SIZE = 8 << 20
+
+
+def mixed_run(runs: Path) -> Path:
+    """Three systems, three faults and two collectives at two sizes; failstop goes on at the rate limit."""
+    cells = list(product(SCENARIOS, COLLECTIVES))
+    folder = make_run(runs, repeats=2 * len(cells), sizes={64 << 10: 6, SIZE: 6}, counters=False)
+    for path in folder.glob("trials/*/trial.json"):
+        trial = json.loads(path.read_text())
+        scenario, collective = cells[trial["repeat"] // 2]
+        trial |= {"scenario": scenario, "collective": collective, "repeat": trial["repeat"] % 2}
+        trial["axes"] = {"collective": collective}
+        if trial["system"] == "failstop" and scenario == "rate_limit":
+            usual = next(i for i in trial["iterations"] if i["phase"] == "before")
+            slow = usual | {"phase": "after", "duration_ns": 2 * usual["duration_ns"]}
+            hit = [slow | {"iteration": 90, "phase": "hit"}, *(slow | {"iteration": n} for n in (91, 92))]
+            trial |= {"status": "ok", "error": None, "iterations": [*trial["iterations"], *hit]}
+        path.write_text(json.dumps(trial))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def frame(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
+    return trial_frame([load_folder(mixed_run(tmp_path_factory.mktemp("runs")))])
+
+
+METRICS = ["before_gbs", "after_gbs", "after_ms", "slowdown", "lost_ms", "share", "error_after_ms", "checked", "wrong"]
+
+
+def without(frame: pd.DataFrame, rows: "pd.Series[bool]", faulted: bool = True) -> pd.DataFrame:
+    """`frame` with the trials in `rows` inconclusive, and if not `faulted` before their fault."""
+    made = frame.copy()
+    made.loc[rows, ["status", "expected", "disturbed"]] = ["inconclusive", False, ""]
+    made.loc[rows, METRICS] = float("nan")
+    made["checked"] = made["checked"].fillna(0)
+    made.loc[rows, "faulted"] = faulted
+    return made
+
+
+def of(frame: pd.DataFrame, system: str, scenario: str, collective: str = "") -> "pd.Series[bool]":
+    """The trials of a cell at the largest size."""
+    found = (frame["system"] == system) & (frame["scenario"] == scenario) & (frame["size_bytes"] == SIZE)
+    return found & (frame["collective"] == collective) if collective else found
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["after the fault", "before the fault"])
+def holed(request: pytest.FixtureRequest, frame: pd.DataFrame) -> pd.DataFrame:
+    """Two cells have no conclusive trial."""
+    rows = of(frame, "failstop", "rate_limit", "all_reduce") | of(frame, "hot_repair", "rate_limit", "all_reduce")
+    return without(frame, rows, request.param)
+
+
+def test_the_first_figure_says_which_cells_were_not_measured(holed: pd.DataFrame) -> None:
+    lines = headline(holed)
+    for form in (nullcontext, style.narrowed):
+        with form():
+            left = figure.draw(lines).axes[0]
+        labels = [label.get_text() for label in left.get_yticklabels()]
+        said = {labels[round(text.xy[1])].replace("\n", " "): text.get_text() for text in left.texts}
+        missing = sorted(name for name, text in said.items() if text == "not measured")
+        assert missing == ["failstop, rate_limit, all_reduce", "hot_repair, rate_limit, all_reduce"]
+        assert sum(text == "stopped" for text in said.values()) == 4
+    assert "Not measured: every trial is inconclusive." in figure.caption(lines)
+    told = figure.result(lines)
+    assert "failstop, rate_limit, all_reduce: not measured;" in told and "GB/s healthy" in told
+    assert "\N{EN DASH}" not in told
+
+
+def test_the_first_table_says_which_cells_its_ranges_are_without(holed: pd.DataFrame, frame: pd.DataFrame) -> None:
+    rows = {row.system: row for row in overview(headline(holed))}
+    for system in ("failstop", "hot_repair"):
+        row = rows[system]
+        assert row.unmeasured == "not measured: rate_limit, collective all_reduce"
+        for cell in (row.healthy, row.after, row.slowdown, row.lost):
+            assert cell.detail.endswith("1 of 6 cells not measured"), cell
+    for row in (rows["balance"], *overview(headline(frame))):
+        assert not row.unmeasured
+        assert "not measured" not in "".join(c.detail for c in (row.healthy, row.after, row.slowdown, row.lost))
+
+
+def test_a_system_of_which_nothing_was_measured_says_so(frame: pd.DataFrame) -> None:
+    holed = without(frame, frame["system"] == "balance")
+    row = next(row for row in overview(headline(holed)) if row.system == "balance")
+    assert row.unmeasured == "not measured: all cells" and row.lost.text == row.healthy.text == "\N{EN DASH}"
+    assert "balance: not measured, because every trial is inconclusive: all cells." in sentences(holed, [])
+
+
+def test_a_smaller_size_that_was_not_measured_is_named_with_it(frame: pd.DataFrame) -> None:
+    small = (frame["size_bytes"] < SIZE) & (frame["system"] == "balance") & (frame["case"] == "all_reduce, flap")
+    assert small.any()
+    row = next(row for row in overview(headline(without(frame, small))) if row.system == "balance")
+    assert row.unmeasured == "not measured: flap, collective all_reduce at 64KiB"
+
+
+def test_the_note_does_not_claim_trials_of_cells_that_were_not_measured(
+    holed: pd.DataFrame, frame: pd.DataFrame
+) -> None:
+    said = scope_note(headline(holed))
+    assert "medians over 2 trials of each system and fault that was measured; every size" in said
+    assert said.endswith(
+        "Not measured, because every trial is inconclusive: rate_limit, collective all_reduce (failstop, hot_repair)."
+    )
+    assert "measured" not in scope_note(headline(frame))
+
+
+def test_the_summary_names_what_was_not_measured(holed: pd.DataFrame, frame: pd.DataFrame) -> None:
+    told = sentences(holed, [])
+    assert (
+        "4 trials stayed inconclusive and are in no figure (2 of 2 of failstop, rate_limit, collective all_reduce, "
+        "8MiB; 2 of 2 of hot_repair, rate_limit, collective all_reduce, 8MiB)."
+    ) in told
+    (own,) = [text for text in told if text.startswith("hot_repair (")]
+    assert own.endswith(
+        " Not measured, because every trial is inconclusive: rate_limit, collective all_reduce at 8MiB."
+    )
+    assert "ot measured" not in " ".join(sentences(frame, []))
+
+
+def test_a_fault_that_was_never_measured_is_none_that_a_system_met_or_stopped_in(frame: pd.DataFrame) -> None:
+    every = (frame["system"] == "hot_repair") & (frame["scenario"] == "rate_limit")
+    (own,) = [text for text in sentences(without(frame, every), []) if text.startswith("hot_repair (")]
+    assert "went on in 2 of 2 scenarios" in own and "stopped" not in own and "no iterations after" not in own
+    assert "rate_limit, collective all_reduce at 8MiB; rate_limit, collective reduce_scatter at 8MiB; " in own
+    assert own.endswith("; 1 more.")
+
+
+def of_two_runs(frame: pd.DataFrame) -> list[Line]:
+    runs = [
+        frame.assign(run=f"run{n}", run_number=n, system=frame["plain_system"] + f" (run {n})") for n in (1, 2)
+    ]  # fmt: skip
+    return headline(pd.concat(runs, ignore_index=True))
+
+
+def test_labels_are_whole_in_a_report_of_several_runs(frame: pd.DataFrame) -> None:
+    lines = of_two_runs(frame)
+    name = "hot_repair (run 1), rate_limit, reduce_scatter"
+    assert name in figure.names(figure.shown(lines)) and f"{name}: 0." in figure.result(lines)
+    for form in (nullcontext, style.narrowed):
+        with form():
+            drawn = figure.draw(lines)
+        labels = drawn.axes[0].get_yticklabels()
+        assert name in [label.get_text().replace("\n", " ") for label in labels]
+        drawn.draw_without_rendering()
+        boxes = [label.get_window_extent() for label in labels]
+        assert min(box.x0 for box in boxes) >= 0
+        tops = sorted((box.y0, box.y1) for box in boxes)
+        assert all(one[1] <= other[0] + 1 for one, other in pairwise(tops)), "none overlaps another"
+
+
+def test_a_label_that_is_cut_says_so(frame: pd.DataFrame) -> None:
+    lines = headline(frame.assign(system=frame["system"] + "x" * 400))
+    assert all(len(name) == 300 and name.endswith("\N{HORIZONTAL ELLIPSIS}") for name in figure.names([[lines[0]]]))
+
+
+def test_of_many_cells_those_that_stopped_share_a_row_and_do_not_vanish(frame: pd.DataFrame) -> None:
+    lines = of_two_runs(frame)
+    cells, rows = cells_of(lines), figure.shown(lines)
+    assert len(cells) == 36 and len(rows) == figure.MOST_ROWS
+    shared = [row for row in rows if len(row) > 1]
+    assert [(row[0].system, len(row)) for row in shared] == [("failstop (run 1)", 4), ("failstop (run 2)", 4)]
+    left_out = [line for line in cells if not any(line is one for row in rows for one in row)]
+    assert len(left_out) == 6 and not any(line.stopped for line in left_out)
+    kept = [row[0]["lost_ms"].median for row in rows if len(row) == 1]
+    assert max(line["lost_ms"].median for line in left_out) <= min(kept)
+    assert figure.caption(lines).endswith(
+        " Cells of one system that stopped, or were not measured, share a row. Of the cells that went on, the figure "
+        "has the 22 that lost most; 6 more are in the table of all numbers."
+    )
+    assert re.search(
+        r"failstop \(run 1\), 4 cells \(flap, nic_down\): \S+ to \S+ GB/s healthy, stopped;", figure.result(lines)
+    )
+    left, _ = figure.draw(lines).axes
+    assert [text.get_text() for text in left.texts].count("stopped") == 2
+
+
+def test_of_many_cells_without_a_fault_the_first_are_shown(frame: pd.DataFrame) -> None:
+    healthy = frame.assign(faulted=False, status="ok", lost_ms=float("nan"))
+    assert figure.caption(of_two_runs(healthy)).endswith(
+        " The first 24 cells; 12 more are in the table of all numbers."
+    )
+
+
+def test_of_many_cells_those_that_were_not_measured_share_a_row(frame: pd.DataFrame) -> None:
+    lines = of_two_runs(without(frame, of(frame, "balance", "flap") | of(frame, "balance", "nic_down")))
+    told = figure.result(lines)
+    assert "balance (run 2), 4 cells (flap, nic_down): not measured" in told
+    assert "share a row." in figure.caption(lines)
+
+
+def test_eighteen_cells_make_no_high_figure(frame: pd.DataFrame) -> None:
+    lines = headline(frame)
+    assert len(figure.shown(lines)) == 18
+    assert figure.draw(lines).get_figheight() < 3
+    few = [line for line in lines if line.scenario == "nic_down" and line.points["collective"] == "all_reduce"]
+    assert figure.draw(few).get_figheight() == pytest.approx(3 * 0.3 + 1.15)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChromiumPage]:
+    report = write_report(mixed_run(tmp_path_factory.mktemp("runs")))
+    with ChromiumPage(chromium() or "", tmp_path_factory.mktemp("profile")) as opened:
+        opened.open(report)
+        yield opened
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(chromium() is None, reason="no chromium on this machine")
+def test_the_table_and_the_figure_of_eighteen_cells_are_on_the_first_screen(page: ChromiumPage) -> None:
+    def bottom(of: str) -> float:
+        return float(page.evaluate(f"document.querySelector('{of}').getBoundingClientRect().bottom + scrollY"))
+
+    page.evaluate("document.querySelector('#first img').decode().then(() => true)")
+    page.send("Emulation.setDeviceMetricsOverride", width=1280, height=900, deviceScaleFactor=1, mobile=False)
+    assert bottom("table.overview") < 720 and bottom("#first img") < 900
+    # A4 less its margins of 12 mm, in CSS pixels.
+    page.send("Emulation.setEmulatedMedia", media="print")
+    page.send("Emulation.setDeviceMetricsOverride", width=703, height=1032, deviceScaleFactor=1, mobile=False)
+    assert bottom("#first table") < bottom("#first figure") < 1032

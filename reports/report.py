@@ -4,6 +4,8 @@ parts."""
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import zip_longest
+from operator import itemgetter
 from pathlib import Path
 
 import pandas as pd
@@ -286,16 +288,14 @@ def _timelines(runs: Sequence[LoadedRun], figures: Path) -> tuple[Pictures, list
     drawn: Pictures = {}
     sparse: list[str] = []
     unread: list[str] = []
-    share = max(1, MAX_TIMELINES // len(runs))
-    chosen = [(run, trial) for run in runs for trial in representatives(run.final_trials)[:share]]
-    for run, trial in chosen:
+    for run, trial in _by_turns(runs)[:MAX_TIMELINES]:
         samples = counters(run, trial)
         if isinstance(samples, str):
             unread.append(samples)
             continue
         rates = throughput(samples)
         if rates.empty:
-            sparse += [] if trial.simulated else [trial.trial_id]  # a simulation has no counters
+            sparse.append(trial.trial_id)
             continue
         logged = log_events(run, trial)
         if isinstance(logged, str) and (run.trial_folder(trial) / EVENTS.file).exists():
@@ -308,6 +308,14 @@ def _timelines(runs: Sequence[LoadedRun], figures: Path) -> tuple[Pictures, list
         uri = save(figure, figures, f"timeline-{len(drawn) + 1:02d}", told)
         drawn[run.name, trial.trial_id] = Picture(f"Timeline of {trial.trial_id}", uri, told, _story(run, trial))
     return drawn, _too_few(sparse), unread
+
+
+def _by_turns(runs: Sequence[LoadedRun]) -> list[tuple[LoadedRun, Trial]]:
+    """The representatives of all runs, one of each run at a time, so that a limit leaves every run its share."""
+    # A simulation has no counters to draw.
+    measured = [[trial for trial in run.final_trials if not trial.simulated] for run in runs]
+    of_runs = [[(run, t) for t in representatives(trials)] for run, trials in zip(runs, measured, strict=True)]
+    return [pair for turn in zip_longest(*of_runs) for pair in turn if pair is not None]
 
 
 def _too_few(trials: Sequence[str]) -> list[str]:
@@ -344,13 +352,21 @@ def _story(run: LoadedRun, trial: Trial) -> str:
 
 
 def representatives(trials: Sequence[Trial]) -> list[Trial]:
-    """Of every (scenario, axes, size, system), the trial whose hit iteration is the median; the largest sizes first."""
-    groups: dict[tuple[str, tuple[tuple[str, str], ...], int, str], list[Trial]] = {}
+    """Of every (scenario, axes, size, system), the trial whose hit iteration is the median.
+
+    The largest sizes come first. Within a size, every scenario and system comes before a second point of the axes.
+    """
+    groups: dict[tuple[int, str, str], dict[tuple[tuple[str, str], ...], list[Trial]]] = {}
     for trial in trials:
         if trial.fault is not None and trial.status != "inconclusive":
-            axes = tuple(sorted(trial.axes.items()))
-            groups.setdefault((trial.scenario, axes, -trial.size_bytes, trial.system), []).append(trial)
-    return [sorted(groups[key], key=_hit_ns)[(len(groups[key]) - 1) // 2] for key in sorted(groups)]
+            points = groups.setdefault((-trial.size_bytes, trial.scenario, trial.system), {})
+            points.setdefault(tuple(sorted(trial.axes.items())), []).append(trial)
+    ordered = [
+        (size, place, scenario, system, sorted(points[axes], key=_hit_ns))
+        for (size, scenario, system), points in groups.items()
+        for place, axes in enumerate(sorted(points))
+    ]
+    return [repeats[(len(repeats) - 1) // 2] for *_, repeats in sorted(ordered, key=itemgetter(slice(4)))]
 
 
 def _hit_ns(trial: Trial) -> int:

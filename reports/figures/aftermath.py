@@ -95,9 +95,9 @@ def caption(frame: pd.DataFrame) -> str:
     """Describes the figure, with the number of trials."""
     conclusive = int((frame["faulted"] & (frame["status"] != "inconclusive")).sum())
     return (
-        "Times from the fault's effect to each of its signs, by system, over all sizes, "
+        f"Times from the fault's effect ({EFFECT}) to each of its signs, by system, over all sizes, "
         f"{plural(conclusive, 'trial')}; every dot is one trial, "
         "the bars are medians. Counters of the struck host are read every millisecond right after the fault (in runs "
         "before November 2026 every 10 ms), which is the resolution of the third line: "
-        f"a host that did not stop for so long is drawn at {LEAST_MS:g} ms and counts as 0. {EFFECT}"
+        f"a host that did not stop for so long is drawn at {LEAST_MS:g} ms and counts as 0."
     )

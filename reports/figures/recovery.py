@@ -10,10 +10,8 @@ from reports.recovery import RESOLUTION_NS
 from reports.stats import Floats
 from reports.wording import number
 
-EFFECT = (
-    "A fault takes effect when the struck NIC sends nothing more; if it still sends, as a limited one does, when the "
-    "injection is over."
-)
+EFFECT = "the struck NIC's last byte or, if it still sends, the end of the injection"
+"""When a fault takes effect, in captions."""
 LEAST_MS = RESOLUTION_NS / 1e6
 """Where a logarithmic axis shows times of 0, which are shorter than the counters can tell."""
 
@@ -80,9 +78,8 @@ def caption(frame: pd.DataFrame) -> str:
     zeros = f"is drawn at {LEAST_MS:g} ms and counts as 0" if _is_wide(frame) else "has 0"
     told = ", ".join(f"{system} {count}" for system, count in counts.items() if count)
     return (
-        "Recovery time by system: from when the fault took effect until the struck "
-        "host's other NICs send at 80 % of their later speed again, by their counters (read every millisecond "
-        "right after the fault; in runs before November 2026 every 10 ms). A host that did not stop for so long "
-        f"{zeros}. {EFFECT} Every step is one trial, all sizes together; "
-        f"trials: {told}. Compared: how late each system is back, in the share of its trials."
+        f"Recovery time by system: from the fault's effect ({EFFECT}) until the struck host's other NICs send at 80 % "
+        "of their later speed again, by their counters (read every millisecond right after the fault; in runs before "
+        f"November 2026 every 10 ms). A host that did not stop for so long {zeros}. Every step is one trial, all sizes "
+        f"together; trials: {told}. Compared: how late each system is back, in the share of its trials."
     )

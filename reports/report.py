@@ -45,6 +45,7 @@ from reports.load import (
 )
 from reports.measures import trial_frame, view_of
 from reports.metrics import METRICS
+from reports.metrics.metric import Metric
 from reports.page import MAX_TIMELINES, Content, Entry, Origin, Picture, html
 from reports.recovery import throughput
 from reports.series import EVENTS, WATCH
@@ -56,7 +57,7 @@ from reports.summary import scope, sentences
 from reports.targets import Target, targets
 from reports.trial import Trial
 from reports.unwatched import unwatched_hosts
-from reports.wording import at_size, number
+from reports.wording import at_size, ended, number
 
 MOST_NAMED = 4
 """At most so many trials are named in a line about several."""
@@ -269,17 +270,30 @@ def _are_a_map(gaps: pd.DataFrame) -> bool:
 
 
 def _says(part: pd.DataFrame, metrics: Sequence[str]) -> str:
-    """The result of a figure in words: each system's number at the largest size that has one, and of several measures
-    which it is."""
-    told = []
-    for metric in metrics:
-        lines = at_largest([line for line in headline(part) if metric in line.estimates and line[metric].n])
-        unit = METRICS[metric].unit if metric in METRICS else ""
-        values = [f"{li.system}{at_size(li.size_bytes)}: {number(li[metric].median)} {unit}".strip() for li in lines]
+    """The result of a figure in words: each system's number at the largest size that has one, the worst one if it is at
+    another size, and which systems stopped; of several measures also which it is."""
+    lines, told = headline(part), []
+    for metric in (METRICS[name] for name in metrics if name in METRICS):
+        known = [line for line in lines if line[metric.name].n]
+        values = [_said(line, metric, known) for line in at_largest(known)]
+        if values and metric.of == "trials that went on":
+            without = [li for li in at_largest(lines) if not li[metric.name].n and 0 < li.conclusive == li.stopped]
+            values += [f"{line.system}{at_size(line.size_bytes)}: stopped" for line in without]
         if values:
-            what = f"{METRICS[metric].meaning.partition(' (')[0]}: " if len(metrics) > 1 else ""
+            what = f"{metric.meaning.partition(' (')[0]}: " if len(metrics) > 1 else ""
             told.append(what + "; ".join(values))
     return ". ".join(told)
+
+
+def _said(line: Line, metric: Metric, known: Sequence[Line]) -> str:
+    """A system's number at its largest size, and the worst of the others if that is worse."""
+    of_sizes = [one for one in known if (one.setup, one.system) == (line.setup, line.system)]
+    worst, word = (max, "highest") if metric.better == "lower" else (min, "lowest")
+    other = worst(of_sizes, key=lambda one: one[metric.name].median)
+    text = f"{line.system}{at_size(line.size_bytes)}: {number(line[metric.name].median)} {metric.unit}".strip()
+    if metric.better is None or other[metric.name].median == line[metric.name].median:
+        return text
+    return f"{text} ({word}: {number(other[metric.name].median)}{at_size(other.size_bytes)})"
 
 
 def _timelines(runs: Sequence[LoadedRun], figures: Path) -> tuple[Pictures, list[str], list[str]]:
@@ -348,7 +362,7 @@ def _story(run: LoadedRun, trial: Trial) -> str:
         value = METRICS[name].value(view)
         if value is not None:
             told.append(f"{METRICS[name].meaning.partition(' (')[0]}: {number(value)} {METRICS[name].unit}".strip())
-    return "; ".join([*told, f"ended {trial.status}"])
+    return "; ".join([*told, ended(trial.status, expected=trial.expected)])
 
 
 def representatives(trials: Sequence[Trial]) -> list[Trial]:

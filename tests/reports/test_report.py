@@ -20,7 +20,7 @@ from reports.headline import headline
 from reports.load import load_folder, load_folders
 from reports.measures import trial_frame
 from reports.page import html
-from reports.report import _by_turns, content, representatives, write_report
+from reports.report import _by_turns, _says, content, representatives, write_report
 
 HOSTILE = '</script><script>alert(1)</script><img src=x onerror="alert(2)">'
 VOID = {"meta", "img", "br", "source"}
@@ -143,7 +143,22 @@ def test_pictures_say_their_result_to_who_cannot_see_them(written: tuple[Path, s
     )
     both = r"Bus bandwidth: healthy bus bandwidth: failstop at .* GB/s\. bus bandwidth after the fault: hot_repair at"
     assert any(re.match(both, alt) for alt in alts)
+    assert any("bus bandwidth after the fault: " in alt and "failstop at 1MiB: stopped" in alt for alt in alts)
     assert any(alt.startswith("Timeline of balance-") and "nic_down on host1 eth1" in alt for alt in alts)
+    ends = {alt.rpartition("; ")[2] for alt in alts if alt.startswith("Timeline of failstop-")}
+    assert ends == {"stopped (expected)"}, "as the section says it"
+
+
+def test_an_alternative_text_tells_the_worst_size_too(tmp_path: Path) -> None:
+    runs = load_folders([make_run(tmp_path, repeats=1, sizes={1 << 20: 12, 8 << 20: 6}, counters=False)])
+    frame = trial_frame(runs)
+    small = frame["size_bytes"] == 1 << 20
+    slower = frame.assign(slowdown=frame["slowdown"] + 10 * small)
+    said = _says(slower, ["slowdown"])
+    assert re.search(r"balance at 8MiB: 1\.\d+ \(highest: 11\.\d at 1MiB\)", said), said
+    assert said.endswith("failstop at 8MiB: stopped")
+    assert "highest" not in _says(frame.assign(slowdown=frame["slowdown"] - small), ["slowdown"])
+    assert "(lowest: " in _says(frame.assign(before_gbs=1.0 - 0.5 * small), ["before_gbs"])
 
 
 def test_nothing_is_shown_as_json(written: tuple[Path, str]) -> None:

@@ -4,7 +4,7 @@ A long iteration says nothing until it ends. What it moves shows in the counters
 connections alive.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import groupby
 
 from harness.hosts.base import Sample
@@ -17,14 +17,18 @@ KEEP_ALIVE_BYTES_S = 25_000
 and its answer are some 200 bytes; a rate limit of 1 Mbit/s lets 125,000 pass."""
 
 
-def still_moving_bytes_s(samples: Mapping[str, Sequence[Sample]], ended_ns: int, limit_s: float) -> float:
+def still_moving_bytes_s(
+    samples: Mapping[str, Sequence[Sample]], ended_ns: int, limit_s: float, without: Container[tuple[str, str]] = ()
+) -> float:
     """Bytes per second that all NICs together received in the last part of a limit that was over at `ended_ns`; 0 if
     that is no more than keep-alives.
 
-    Only received bytes count: TCP goes on sending into a black hole.
+    Only received bytes count: TCP goes on sending into a black hole. `without`: NICs (host and name) whose traffic is
+    not that of the ranks alone.
     """
     since_ns = ended_ns - int(LAST_PART * limit_s * 1e9)
-    rates = [_rate(nic, since_ns, ended_ns) for taken in samples.values() for nic in _by_nic(taken)]
+    of_ranks = [[s for s in taken if (host, s.nic) not in without] for host, taken in samples.items()]
+    rates = [_rate(nic, since_ns, ended_ns) for taken in of_ranks for nic in _by_nic(taken)]
     together, others = sum(rates), max(1, len(samples) - 1)
     return together if together > KEEP_ALIVE_BYTES_S * len(rates) * others else 0.0
 

@@ -464,9 +464,18 @@ def _slow(run: _Run) -> str | None:
     """Why a silence was no hang, if the NICs went on carrying data: the limit was too short for such an iteration."""
     if run.silent is None:
         return None
-    moving_bytes_s = still_moving_bytes_s(run.samples, run.silent.ended_ns, run.silent.limit_s)
+    moving_bytes_s = still_moving_bytes_s(run.samples, run.silent.ended_ns, run.silent.limit_s, _flooded(run))
     rate = f"{moving_bytes_s / 1e6:.2g} MB/s"
     return f"{run.silent.told}, but the NICs still received {rate}: raise {run.silent.key}" if moving_bytes_s else None
+
+
+def _flooded(run: _Run) -> set[tuple[str, str]]:
+    """The NICs of every rail on which a fault itself sends."""
+    injected = [found for b in run.breakages if (found := b.injected()) is not None and found.sends]
+    sending = {nic for each in injected for nic in each.nics}
+    by_rail = [((host, nic.name), nic.rail) for host, nics in run.testbed.data_nics.items() for nic in nics]
+    rails = {rail for nic, rail in by_rail if nic in sending}
+    return {nic for nic, rail in by_rail if rail in rails}
 
 
 def _observe_and_heal(run: _Run) -> None:

@@ -42,3 +42,9 @@ def test_nics_that_are_gone_and_what_came_later_do_not_count() -> None:
     gone = [Sample(int(t * S), "eth0", -1, -1, up=False) for t in (9, 9.5, 10)]
     later = [sample._replace(t_ns=sample.t_ns + 10 * S) for sample in sampled(4e6)]
     assert still_moving_bytes_s({"a": gone, "b": later}, 10 * S, 10) == 0
+
+
+def test_nics_that_a_fault_floods_do_not_count() -> None:
+    hosts = {"a": [*sampled(0), *sampled(5e6, nic="eth1")], "b": [*sampled(0), *sampled(5e6, nic="eth1")]}
+    assert still_moving_bytes_s(hosts, 10 * S, 10) == pytest.approx(10e6, rel=0.02)
+    assert still_moving_bytes_s(hosts, 10 * S, 10, {("a", "eth1"), ("b", "eth1")}) == 0

@@ -26,7 +26,7 @@ from reports.state import effect_text
 from reports.stats import Estimate
 from reports.targets import Target
 from reports.trial import Trial
-from reports.wording import NOT_KNOWN, STOPPED, sized
+from reports.wording import NOT_KNOWN, sized
 
 TEMPLATES = Path(__file__).parent / "templates"
 MAX_TRIAL_ROWS = 2000
@@ -132,7 +132,7 @@ def html(content: Content, live: Live | None = None) -> str:
         "key": sort_key,
         "network": network_text,
         "not_known": lambda trial: not_known(View(trial)),
-        "status": lambda trial: STOPPED if trial.status == "failed" and trial.expected else trial.status,
+        "status": lambda trial: wording.ended(trial.status, expected=trial.expected),
         "scenario": lambda trial: ", ".join([trial.scenario, *(f"{axis} {at}" for axis, at in trial.axes.items())]),
     }
     detailed = shown_in_detail(content.entries)

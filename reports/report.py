@@ -4,6 +4,8 @@ parts."""
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import zip_longest
+from operator import itemgetter
 from pathlib import Path
 
 import pandas as pd
@@ -43,6 +45,7 @@ from reports.load import (
 )
 from reports.measures import trial_frame, view_of
 from reports.metrics import METRICS
+from reports.metrics.metric import Metric
 from reports.page import MAX_TIMELINES, Content, Entry, Origin, Picture, html
 from reports.recovery import throughput
 from reports.series import EVENTS, WATCH
@@ -54,7 +57,7 @@ from reports.summary import scope, sentences
 from reports.targets import Target, targets
 from reports.trial import Trial
 from reports.unwatched import unwatched_hosts
-from reports.wording import at_size, number
+from reports.wording import at_size, ended, number
 
 MOST_NAMED = 4
 """At most so many trials are named in a line about several."""
@@ -267,17 +270,30 @@ def _are_a_map(gaps: pd.DataFrame) -> bool:
 
 
 def _says(part: pd.DataFrame, metrics: Sequence[str]) -> str:
-    """The result of a figure in words: each system's number at the largest size that has one, and of several measures
-    which it is."""
-    told = []
-    for metric in metrics:
-        lines = at_largest([line for line in headline(part) if metric in line.estimates and line[metric].n])
-        unit = METRICS[metric].unit if metric in METRICS else ""
-        values = [f"{li.system}{at_size(li.size_bytes)}: {number(li[metric].median)} {unit}".strip() for li in lines]
+    """The result of a figure in words: each system's number at the largest size that has one, the worst one if it is at
+    another size, and which systems stopped; of several measures also which it is."""
+    lines, told = headline(part), []
+    for metric in (METRICS[name] for name in metrics if name in METRICS):
+        known = [line for line in lines if line[metric.name].n]
+        values = [_said(line, metric, known) for line in at_largest(known)]
+        if values and metric.of == "trials that went on":
+            without = [li for li in at_largest(lines) if not li[metric.name].n and 0 < li.conclusive == li.stopped]
+            values += [f"{line.system}{at_size(line.size_bytes)}: stopped" for line in without]
         if values:
-            what = f"{METRICS[metric].meaning.partition(' (')[0]}: " if len(metrics) > 1 else ""
+            what = f"{metric.meaning.partition(' (')[0]}: " if len(metrics) > 1 else ""
             told.append(what + "; ".join(values))
     return ". ".join(told)
+
+
+def _said(line: Line, metric: Metric, known: Sequence[Line]) -> str:
+    """A system's number at its largest size, and the worst of the others if that is worse."""
+    of_sizes = [one for one in known if (one.setup, one.system) == (line.setup, line.system)]
+    worst, word = (max, "highest") if metric.better == "lower" else (min, "lowest")
+    other = worst(of_sizes, key=lambda one: one[metric.name].median)
+    text = f"{line.system}{at_size(line.size_bytes)}: {number(line[metric.name].median)} {metric.unit}".strip()
+    if metric.better is None or other[metric.name].median == line[metric.name].median:
+        return text
+    return f"{text} ({word}: {number(other[metric.name].median)}{at_size(other.size_bytes)})"
 
 
 def _timelines(runs: Sequence[LoadedRun], figures: Path) -> tuple[Pictures, list[str], list[str]]:
@@ -286,16 +302,14 @@ def _timelines(runs: Sequence[LoadedRun], figures: Path) -> tuple[Pictures, list
     drawn: Pictures = {}
     sparse: list[str] = []
     unread: list[str] = []
-    share = max(1, MAX_TIMELINES // len(runs))
-    chosen = [(run, trial) for run in runs for trial in representatives(run.final_trials)[:share]]
-    for run, trial in chosen:
+    for run, trial in _by_turns(runs)[:MAX_TIMELINES]:
         samples = counters(run, trial)
         if isinstance(samples, str):
             unread.append(samples)
             continue
         rates = throughput(samples)
         if rates.empty:
-            sparse += [] if trial.simulated else [trial.trial_id]  # a simulation has no counters
+            sparse.append(trial.trial_id)
             continue
         logged = log_events(run, trial)
         if isinstance(logged, str) and (run.trial_folder(trial) / EVENTS.file).exists():
@@ -308,6 +322,14 @@ def _timelines(runs: Sequence[LoadedRun], figures: Path) -> tuple[Pictures, list
         uri = save(figure, figures, f"timeline-{len(drawn) + 1:02d}", told)
         drawn[run.name, trial.trial_id] = Picture(f"Timeline of {trial.trial_id}", uri, told, _story(run, trial))
     return drawn, _too_few(sparse), unread
+
+
+def _by_turns(runs: Sequence[LoadedRun]) -> list[tuple[LoadedRun, Trial]]:
+    """The representatives of all runs, one of each run at a time, so that a limit leaves every run its share."""
+    # A simulation has no counters to draw.
+    measured = [[trial for trial in run.final_trials if not trial.simulated] for run in runs]
+    of_runs = [[(run, t) for t in representatives(trials)] for run, trials in zip(runs, measured, strict=True)]
+    return [pair for turn in zip_longest(*of_runs) for pair in turn if pair is not None]
 
 
 def _too_few(trials: Sequence[str]) -> list[str]:
@@ -340,17 +362,25 @@ def _story(run: LoadedRun, trial: Trial) -> str:
         value = METRICS[name].value(view)
         if value is not None:
             told.append(f"{METRICS[name].meaning.partition(' (')[0]}: {number(value)} {METRICS[name].unit}".strip())
-    return "; ".join([*told, f"ended {trial.status}"])
+    return "; ".join([*told, ended(trial.status, expected=trial.expected)])
 
 
 def representatives(trials: Sequence[Trial]) -> list[Trial]:
-    """Of every (scenario, axes, size, system), the trial whose hit iteration is the median; the largest sizes first."""
-    groups: dict[tuple[str, tuple[tuple[str, str], ...], int, str], list[Trial]] = {}
+    """Of every (scenario, axes, size, system), the trial whose hit iteration is the median.
+
+    The largest sizes come first. Within a size, every scenario and system comes before a second point of the axes.
+    """
+    groups: dict[tuple[int, str, str], dict[tuple[tuple[str, str], ...], list[Trial]]] = {}
     for trial in trials:
         if trial.fault is not None and trial.status != "inconclusive":
-            axes = tuple(sorted(trial.axes.items()))
-            groups.setdefault((trial.scenario, axes, -trial.size_bytes, trial.system), []).append(trial)
-    return [sorted(groups[key], key=_hit_ns)[(len(groups[key]) - 1) // 2] for key in sorted(groups)]
+            points = groups.setdefault((-trial.size_bytes, trial.scenario, trial.system), {})
+            points.setdefault(tuple(sorted(trial.axes.items())), []).append(trial)
+    ordered = [
+        (size, place, scenario, system, sorted(points[axes], key=_hit_ns))
+        for (size, scenario, system), points in groups.items()
+        for place, axes in enumerate(sorted(points))
+    ]
+    return [repeats[(len(repeats) - 1) // 2] for *_, repeats in sorted(ordered, key=itemgetter(slice(4)))]
 
 
 def _hit_ns(trial: Trial) -> int:

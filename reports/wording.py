@@ -58,6 +58,11 @@ def sized(size_bytes: int) -> str:
     return format_size(size_bytes) if size_bytes else NOTHING
 
 
+def ended(status: str, *, expected: bool) -> str:
+    """How a trial ended, as every output says it: a failure that the experiment expects is a stop."""
+    return STOPPED if status == "failed" and expected else status
+
+
 def at_size(size_bytes: int) -> str:
     """`` at 64MiB`` to follow a name; empty for a workload without a size."""
     return f" at {format_size(size_bytes)}" if size_bytes else ""

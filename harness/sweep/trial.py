@@ -39,6 +39,7 @@ from harness.sweep.on_our_clock import on_our_clock
 from harness.sweep.plan import Trial
 from harness.sweep.scenario import BUSIEST, Injection, fits, held, injections, reach
 from harness.sweep.stalled import SHARE, stood_still_s
+from harness.sweep.still_moving import still_moving_bytes_s
 from harness.sweep.testbed import CLOCKS_EVERY_S, HostTestbed
 from harness.systems.base import Expectation
 
@@ -77,6 +78,18 @@ class Outcome:
     """The clocks by which every time was converted to ours."""
 
 
+@dataclass(frozen=True)
+class _Silence:
+    """Ranks were silent for as long as a limit allows."""
+
+    told: str
+    key: str
+    """The limit's key in the experiment."""
+    limit_s: float
+    ended_ns: int
+    """When the limit was over, on our clock."""
+
+
 @dataclass
 class _Run:
     """The state of one attempt in progress."""
@@ -88,6 +101,8 @@ class _Run:
     processes: dict[str, RemoteProcess] = field(default_factory=dict)
     deadline_s: float = float("inf")
     hang: str | None = None
+    silent: "_Silence | None" = None
+    """The limit behind `hang`, unless a rank ended."""
     cut_off: str | None = None
     injections: Sequence[Injection] = ()
     breakages: list[Breakage] = field(default_factory=list)
@@ -254,7 +269,7 @@ def _await_ready(run: _Run) -> None:
         if over:
             run.hang = f"{which} ended before it was ready"
         else:
-            _give_up(run, f"{which} not ready after {limit_s:g} s", "sweep.limits.ready")
+            _give_up(run, f"{which} not ready after {limit_s:g} s", "sweep.limits.ready", limit_s)
     run.deadline_s = time.monotonic() + run.testbed.experiment.sweep.limits.trial_s
 
 
@@ -426,7 +441,7 @@ def _wait(run: _Run, condition: Callable[[], bool]) -> None:
     silence_s, trial_s = experiment.silence_s, experiment.sweep.limits.trial_s
     while not log.wait_for(condition, min(silence_s - log.idle_s(), run.deadline_s - time.monotonic())):
         if log.idle_s() >= silence_s:
-            _give_up(run, f"no rank said anything for {silence_s:g} s", "sweep.limits.iteration")
+            _give_up(run, f"no rank said anything for {silence_s:g} s", "sweep.limits.iteration", silence_s)
             return
         if time.monotonic() >= run.deadline_s:
             spoke = f"ranks last said something {log.idle_s():.1f} s before"
@@ -434,13 +449,33 @@ def _wait(run: _Run, condition: Callable[[], bool]) -> None:
             return
 
 
-def _give_up(run: _Run, silence: str, key: str) -> None:
-    """Ends the trial because a limit was reached: a hang of the system if something is broken. Before that, healthy
-    ranks may simply need longer, so the trial proves nothing."""
+def _give_up(run: _Run, silence: str, key: str, limit_s: float) -> None:
+    """Ends the trial because a limit was reached: a hang of the system if something is broken and, by the counters that
+    are collected later, nothing moves any more. Before that, healthy ranks may simply need longer, so the trial proves
+    nothing."""
     if any(breakage.effect_ns is not None for breakage in run.breakages):
         run.hang = f"hang: {silence} ({key})"
+        run.silent = _Silence(silence, key, limit_s, time.time_ns())
     else:
         run.cut_off = f"{silence}, though nothing was broken yet: raise {key} if healthy ranks may take that long"
+
+
+def _slow(run: _Run) -> str | None:
+    """Why a silence was no hang, if the NICs went on carrying data: the limit was too short for such an iteration."""
+    if run.silent is None:
+        return None
+    moving_bytes_s = still_moving_bytes_s(run.samples, run.silent.ended_ns, run.silent.limit_s, _flooded(run))
+    rate = f"{moving_bytes_s / 1e6:.2g} MB/s"
+    return f"{run.silent.told}, but the NICs still received {rate}: raise {run.silent.key}" if moving_bytes_s else None
+
+
+def _flooded(run: _Run) -> set[tuple[str, str]]:
+    """The NICs of every rail on which a fault itself sends."""
+    injected = [found for b in run.breakages if (found := b.injected()) is not None and found.sends]
+    sending = {nic for each in injected for nic in each.nics}
+    by_rail = [((host, nic.name), nic.rail) for host, nics in run.testbed.data_nics.items() for nic in nics]
+    rails = {rail for nic, rail in by_rail if nic in sending}
+    return {nic for nic, rail in by_rail if rail in rails}
 
 
 def _observe_and_heal(run: _Run) -> None:
@@ -533,7 +568,7 @@ def _clean_up(run: _Run) -> None:
 
 
 def _facts(run: _Run) -> Facts:
-    trial = run.trial
+    trial, slow = run.trial, _slow(run)
     for host, record in zip(run.testbed.hosts, run.log.ranks, strict=True):
         record.reclock(run.clocks[host.name].ours_ns)
     return Facts(
@@ -544,9 +579,9 @@ def _facts(run: _Run) -> Facts:
         injections=[injected for b in run.breakages if (injected := b.injected()) is not None],
         hosts=[host.name for host in run.testbed.hosts],
         gpus=run.testbed.experiment.workload.gpus,
-        hang=run.hang,
+        hang=None if slow else run.hang,
         stalled_s=_stalled_s(run),
-        cut_off=run.cut_off,
+        cut_off=slow or run.cut_off,
         killed=frozenset(_ranks_killed(run)),
         samples=run.samples,
         changed=run.changed,

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from reports.figures import style
-from reports.figures.recovery import LEAST_MS
+from reports.figures.recovery import EFFECT, LEAST_MS
 from reports.wording import number, plural
 
 STAGES = {
@@ -19,6 +19,9 @@ STAGES = {
     "recover_ms": "traffic back\n(NIC counters)",
     "error_after_ms": "stopped with\nan error",
 }
+
+LEAST = {stage: LEAST_MS if metric == "recover_ms" else 0.01 for metric, stage in STAGES.items()}
+"""Where the logarithmic axis shows times of 0: at the resolution of the counters, or of the clocks, in ms."""
 
 MOST_LABELS, MOST_LABELS_NARROW = 18, 7
 """At most this many labels of the logarithmic axis fit beside each other, on a page and on a phone: the longest,
@@ -36,8 +39,9 @@ def draw(frame: pd.DataFrame) -> Figure:
             common = {"x": "ms", "y": "stage", "order": list(STAGES.values()), "hue": "system", "hue_order": systems}
             colors = [looks[s].color for s in systems]
             dodge = len(systems) > 1
+            dots = long.assign(ms=long["ms"].clip(lower=long["stage"].map(LEAST)))
             sns.stripplot(
-                long, **common, palette=colors, dodge=dodge, size=3.4, alpha=0.7, legend=False, jitter=False, ax=ax
+                dots, **common, palette=colors, dodge=dodge, size=3.4, alpha=0.7, legend=False, jitter=False, ax=ax
             )
             _medians(ax, long, systems)
             ax.set_xscale("log")
@@ -64,18 +68,15 @@ def _medians(ax: Axes, long: pd.DataFrame, systems: Sequence[str]) -> None:
     stages, width = list(STAGES.values()), 0.8 / len(systems)
     for (stage, system), group in long.groupby(["stage", "system"]):
         middle = stages.index(str(stage)) - 0.4 + width * (systems.index(str(system)) + 0.5)
-        ax.plot(
-            [group["ms"].median()] * 2, [middle - 0.4 * width, middle + 0.4 * width], color="#111111", linewidth=1.6
-        )
+        median = max(group["ms"].median(), LEAST[str(stage)])
+        ax.plot([median] * 2, [middle - 0.4 * width, middle + 0.4 * width], color="#111111", linewidth=1.6)
 
 
 def times(frame: pd.DataFrame) -> pd.DataFrame:
-    """The data of the figure: one row per trial and stage; a time of 0 is drawn at the clock's resolution of 0.01 ms,
-    and one of the counters at theirs."""
+    """The data of the figure: one row per trial and stage, with the times as they were measured."""
     long = frame.melt(id_vars=["system", "size_bytes"], value_vars=list(STAGES), var_name="stage", value_name="ms")
     long = long.dropna(subset=["ms"])
-    least = long["stage"].map({"recover_ms": LEAST_MS}).fillna(0.01)
-    return long.assign(stage=long["stage"].map(STAGES), ms=long["ms"].clip(lower=least))
+    return long.assign(stage=long["stage"].map(STAGES))
 
 
 def result(frame: pd.DataFrame) -> str:
@@ -94,10 +95,9 @@ def caption(frame: pd.DataFrame) -> str:
     """Describes the figure, with the number of trials."""
     conclusive = int((frame["faulted"] & (frame["status"] != "inconclusive")).sum())
     return (
-        "Times from the fault's effect to each of its signs, by system, over all sizes, "
+        f"Times from the fault's effect ({EFFECT}) to each of its signs, by system, over all sizes, "
         f"{plural(conclusive, 'trial')}; every dot is one trial, "
         "the bars are medians. Counters of the struck host are read every millisecond right after the fault (in runs "
         "before November 2026 every 10 ms), which is the resolution of the third line: "
-        f"a host that did not stop for so long is drawn at {LEAST_MS:g} ms. A fault takes effect when the broken NIC "
-        "sends nothing more."
+        f"a host that did not stop for so long is drawn at {LEAST_MS:g} ms and counts as 0."
     )

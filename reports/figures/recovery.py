@@ -10,18 +10,21 @@ from reports.recovery import RESOLUTION_NS
 from reports.stats import Floats
 from reports.wording import number
 
+EFFECT = "the struck NIC's last byte or, if it still sends, the end of the injection"
+"""When a fault takes effect, in captions."""
 LEAST_MS = RESOLUTION_NS / 1e6
-"""Where times of 0 are drawn, which are shorter than the counters can tell."""
+"""Where a logarithmic axis shows times of 0, which are shorter than the counters can tell."""
 
 
 def draw(frame: pd.DataFrame) -> Figure:
     """`frame`: `reports.measures.trial_frame`, one case; one step per trial, over all sizes."""
-    systems = style.systems_of(frame)
+    systems, wide = style.systems_of(frame), _is_wide(frame)
     with style.applied():
         figure = style.sheet(5.6, 3.0)
         ax = figure.subplots()
         for system, look in style.looks(systems).items():
             times, shares = steps(frame, system)
+            times = times.clip(min=LEAST_MS) if wide else times
             if times.size:
                 # The curve starts at the foot of its first step, so that a single trial is a visible step too.
                 ax.step(
@@ -29,17 +32,15 @@ def draw(frame: pd.DataFrame) -> Figure:
                 )
                 ax.plot(
                     times, shares, look.marker, color=look.color, markersize=4.5, markeredgecolor="white",
-                    markeredgewidth=0.4,
+                    markeredgewidth=0.4, clip_on=False,
                 )  # fmt: skip
-        known = frame["recover_ms"].dropna().clip(lower=LEAST_MS)
-        wide = known.max() > 10 * known.min()
         if wide:
             ax.set_xscale("log")
             ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             ax.xaxis.set_minor_locator(NullLocator())
             ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         else:
-            ax.set_xlim(left=0)
+            ax.set_xlim(0, max(ax.get_xlim()[1], 2 * LEAST_MS))
         ax.set_ylim(0, 104)
         ax.set_xlabel(f"time from the fault until traffic was back (ms{', logarithmic' if wide else ''})")
         ax.set_ylabel("trials (%)")
@@ -47,9 +48,15 @@ def draw(frame: pd.DataFrame) -> Figure:
     return figure
 
 
+def _is_wide(frame: pd.DataFrame) -> bool:
+    """Whether the times need a logarithmic axis."""
+    known = frame["recover_ms"].dropna().clip(lower=LEAST_MS)
+    return bool(known.max() > 10 * known.min())
+
+
 def steps(frame: pd.DataFrame, system: str) -> tuple[Floats, Floats]:
     """A system's sorted times (ms), and the share of trials (%) that had recovered by each."""
-    times = np.sort(frame[frame["system"] == system]["recover_ms"].dropna().to_numpy(np.float64)).clip(min=LEAST_MS)
+    times = np.sort(frame[frame["system"] == system]["recover_ms"].dropna().to_numpy(np.float64))
     return times, 100 * np.arange(1, times.size + 1) / max(1, times.size)
 
 
@@ -68,11 +75,11 @@ def result(frame: pd.DataFrame) -> str:
 def caption(frame: pd.DataFrame) -> str:
     """Describes the figure, with the number of trials."""
     counts = frame.groupby("system", sort=False)["recover_ms"].count()
+    zeros = f"is drawn at {LEAST_MS:g} ms and counts as 0" if _is_wide(frame) else "has 0"
     told = ", ".join(f"{system} {count}" for system, count in counts.items() if count)
     return (
-        "Recovery time by system: from when the fault took effect (the NIC that broke sends nothing more) until the "
-        "struck host's other NICs send at 80 % of their later speed again, by their counters (read every millisecond "
-        "right after the fault; in runs before November 2026 every 10 ms). A host that did not stop for so long is "
-        f"drawn at {LEAST_MS:g} ms. Every step is one trial, all sizes together; "
-        f"trials: {told}. Compared: how late each system is back, in the share of its trials."
+        f"Recovery time by system: from the fault's effect ({EFFECT}) until the struck host's other NICs send at 80 % "
+        "of their later speed again, by their counters (read every millisecond right after the fault; in runs before "
+        f"November 2026 every 10 ms). A host that did not stop for so long {zeros}. Every step is one trial, all sizes "
+        f"together; trials: {told}. Compared: how late each system is back, in the share of its trials."
     )

@@ -72,7 +72,9 @@ METRICS = (
         _lost, of="trials that went on", heading="time lost", short="lost", workloads=ALIKE, against_healthy=True,
     ),
     Metric(
-        "lost_share", "", "lower", "time lost over the healthy time of the same iterations", _lost_share,
+        "lost_share", "", "lower",
+        "time lost from the first hit iteration to the end of the trial, over the time of as many healthy iterations",
+        _lost_share,
         of="trials that went on", percent=True, workloads=ALIKE, against_healthy=True,
     ),
     Metric(

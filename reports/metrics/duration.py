@@ -46,7 +46,8 @@ METRICS = (
         of="trials that went on", heading="mean since the fault",
     ),
     Metric(
-        "p99_ms", "ms", "lower", "99th percentile of the same iterations", _p99,
+        "p99_ms", "ms", "lower",
+        "99th percentile of all iterations from the first that is hit to the end of the trial", _p99,
         of="trials that went on", heading="p99 since the fault",
     ),
 )  # fmt: skip

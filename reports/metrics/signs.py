@@ -1,26 +1,51 @@
 """When each sign of a failure appeared: noticed, moved to other NICs, traffic back, stopped, in use again."""
 
 from collections.abc import Callable
+from math import inf
 
 from reports import stats
 from reports.metrics.metric import Metric
 from reports.metrics.view import View
 
 
-def _first_ms(view: View, kind: str, from_ns: int | None, since_ns: float | None) -> float | None:
-    """Time from `since_ns` to the first such event at or after `from_ns`; one in between comes at once."""
+def _first_ms(
+    view: View, kind: str, from_ns: int | None, since_ns: float | None, until_ns: float = inf
+) -> float | None:
+    """Time from `since_ns` to the first such event from `from_ns` until before `until_ns`; one before `since_ns` comes
+    at once."""
     if from_ns is None or since_ns is None:
         return None
-    times = (e["t_ns"] for e in view.events if e["t_ns"] >= from_ns and str(e.get("kind")) == kind)
-    first = next(times, None)
+    times = (e["t_ns"] for e in view.events if str(e.get("kind")) == kind)
+    first = next((t_ns for t_ns in times if from_ns <= t_ns < until_ns), None)
     return None if first is None else max(0.0, float(first - since_ns)) / 1e6
 
 
 def _sign(kind: str) -> Callable[[View], float | None]:
     def sign(view: View) -> float | None:
-        return _first_ms(view, kind, view.trial.fault.t_before_ns if view.trial.fault else None, view.effect_ns)
+        fault = view.trial.fault
+        return _first_ms(view, kind, fault.t_before_ns, view.effect_ns, _first_loss_end_ns(view)) if fault else None
 
     return sign
+
+
+def _first_loss_end_ns(view: View) -> float:
+    """When the struck NIC carried again in any core, or was lost again; infinite if it was neither.
+
+    A link that is up again ends no loss: until a path returns, cores still notice the loss and move chunks.
+    """
+    fault, link_was_up = view.trial.fault, False
+    if fault is None:
+        return inf
+    again = (f.t_before_ns for f in view.trial.further_faults if (f.host, f.nic) == (fault.host, fault.nic))
+    repeated_ns = min(again, default=inf)
+    for event in view.events:
+        if event["t_ns"] < fault.t_before_ns or (fault.nic and event.get("nic") != fault.nic):
+            continue
+        kind = str(event.get("kind"))
+        if kind == "path_returned" or (kind == "link_down" and link_was_up):
+            return min(float(event["t_ns"]), repeated_ns)
+        link_was_up |= kind == "link_up"
+    return repeated_ns
 
 
 def _returned(view: View) -> float | None:
@@ -60,12 +85,15 @@ def _replayed(view: View) -> float | None:
 
 METRICS = (
     Metric(
-        "detect_ms", "ms", "lower", "from the fault's effect to its first sign in any core", _sign("path_down"),
-        of="some trials",
+        "detect_ms", "ms", "lower",
+        "from the fault's effect to its first sign in any core (no value if the NIC carried again or was lost again "
+        "first)",
+        _sign("path_down"), of="some trials",
     ),
     Metric(
-        "migrate_ms", "ms", "lower", "from the fault's effect to the first chunk moved", _sign("migrated"),
-        of="some trials",
+        "migrate_ms", "ms", "lower",
+        "from the fault's effect to the first chunk moved (no value if the NIC carried again or was lost again first)",
+        _sign("migrated"), of="some trials",
     ),
     Metric(
         "recover_ms", "ms", "lower",

@@ -262,7 +262,11 @@ def test_ranks_that_are_silent_before_anything_is_broken_prove_nothing(tmp_path:
     assert record.reason == f"{silence}: raise sweep.limits.ready if healthy ranks may take that long"
 
 
-def test_silence_is_a_hang_once_something_is_broken(tmp_path: Path) -> None:
+@pytest.mark.parametrize("moving_bytes_s", [0.0, 4.5e6])
+def test_silence_once_something_is_broken_is_a_hang_unless_nics_still_carry_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moving_bytes_s: float
+) -> None:
+    monkeypatch.setattr("harness.sweep.trial.still_moving_bytes_s", lambda *_: moving_bytes_s)
     pids, python = tmp_path / "pids", tmp_path / "python"
     python.write_text(f'#!/bin/sh\necho $$ >>{pids}\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
@@ -278,9 +282,14 @@ def test_silence_is_a_hang_once_something_is_broken(tmp_path: Path) -> None:
                 for pid in pids.read_text().split():
                     os.kill(int(pid), signal.SIGSTOP)
 
-    assert testbed.sweep(Stopping()) is ExitCode.WRONG
-    (record,) = testbed.records()
-    assert record.reason.startswith("hang: no rank said anything for 1 s (sweep.limits.iteration)")
+    status, (record,) = testbed.sweep(Stopping()), testbed.records()
+    if moving_bytes_s:
+        slow = "no rank said anything for 1 s, but the NICs still received 4.5 MB/s: raise sweep.limits.iteration"
+        assert (status, record.status, record.reason) == (ExitCode.INCONCLUSIVE, "inconclusive", slow)
+        assert record.error is None
+    else:
+        assert (status, record.status) == (ExitCode.WRONG, "failed")
+        assert record.reason.startswith("hang: no rank said anything for 1 s (sweep.limits.iteration)")
 
 
 def test_a_trial_that_its_limit_ended_is_told_with_the_key_and_blames_nobody(tmp_path: Path) -> None:

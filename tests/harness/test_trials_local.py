@@ -159,6 +159,20 @@ def test_a_whole_rail_may_go(run: LoadedRun, trial: Callable[[str], Trial]) -> N
     assert set(after["host"]) == {"host0", "host1", "host2"}
 
 
+SLOW = [
+    "fault=[{kind='rate_limit', host='host1', nic='eth1', at_iteration=2, parameters={rate='5 Mbit/s'}}]",
+    "system.mode=1", "sweep.limits.iteration=500 ms", "sweep.retries=0",
+]  # fmt: skip
+
+
+def test_a_slow_iteration_that_a_limit_ended_is_no_failure(tmp_path: Path) -> None:
+    status, loaded = swept(tmp_path, *SLOW)
+    (made,) = loaded.trials
+    assert (status, made.status) == (ExitCode.INCONCLUSIVE, "inconclusive"), made.reason
+    assert "no rank said anything for 0.5 s, but the NICs still received" in made.reason
+    assert made.reason.endswith("MB/s: raise sweep.limits.iteration") and made.error is None
+
+
 def without_effect(self: object, target: Target) -> Recipe:
     return Recipe((Order(target.host, ("true",)),), (Order(target.host, ("true",)),))
 

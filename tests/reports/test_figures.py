@@ -367,14 +367,38 @@ def test_a_size_without_any_slowdown_says_that_it_is_not_known(frame: pd.DataFra
 def test_figures_over_all_sizes_say_in_words_what_they_show(frame: pd.DataFrame) -> None:
     known = frame[frame["detect_ms"].notna()]
     for system, own in known.groupby("system")["detect_ms"]:
-        shown = own.clip(lower=0.01)
-        assert f"{system} {number(shown.median())} ms ({plural(len(own), 'trial')})" in aftermath.result(frame)
+        assert f"{system} {number(own.median())} ms ({plural(len(own), 'trial')})" in aftermath.result(frame)
     assert "chunks moved" in aftermath.result(frame) or frame["migrate_ms"].isna().all()
     for system, own in frame[frame["recover_ms"].notna()].groupby("system")["recover_ms"]:
-        shown = own.clip(lower=1)
-        assert f"{system} {number(shown.median())}, at most {number(shown.max())} ms ({len(own)})" in recovery.result(
-            frame
-        )
+        shown = f"{system} {number(own.median())}, at most {number(own.max())} ms ({len(own)})"
+        assert shown in recovery.result(frame)
+
+
+def test_times_of_0_are_raised_for_the_logarithmic_axis_only(frame: pd.DataFrame) -> None:
+    own = frame[frame["system"] == "balance"].head(4)
+    apart = own.assign(detect_ms=[0.0, 0.0, 4.0, 4.0], migrate_ms=0.0, recover_ms=[0.0, 0.0, 10.36, 20.0])
+    assert "loss noticed (core's log): balance 2 ms (4 trials)" in aftermath.result(apart)
+    assert "chunks moved (core's log): balance 0 ms (4 trials)" in aftermath.result(apart)
+    assert "traffic back (NIC counters): balance 5.18 ms (4 trials)" in aftermath.result(apart)
+    assert recovery.result(apart).endswith("balance 5.18, at most 20 ms (4)")
+    ax = aftermath.draw(apart).axes[0]
+    assert sorted(float(np.ravel(line.get_xdata())[0]) for line in ax.lines) == pytest.approx([0.01, 2, 5.18])
+    dots = sorted(float(x) for strip in ax.collections for x, _ in strip.get_offsets())
+    assert dots == pytest.approx([*[0.01] * 6, 1, 1, 4, 4, 10.36, 20])
+    assert drawn_times(recovery.draw(apart)) == [[1, 1, 10.36, 20]]
+
+
+def drawn_times(figure: Figure) -> list[list[float]]:
+    return [list(line.get_xdata()) for line in figure.axes[0].lines if line.get_marker() != "None"]
+
+
+def test_a_linear_axis_shows_times_of_0_where_they_are(frame: pd.DataFrame) -> None:
+    still = frame[frame["system"] == "balance"].head(3).assign(recover_ms=0.0)
+    assert recovery.result(still).endswith("balance 0, at most 0 ms (3)")
+    figure = recovery.draw(still)
+    assert figure.axes[0].get_xscale() == "linear" and figure.axes[0].get_xlim() == (0, 2)
+    assert drawn_times(figure) == [[0, 0, 0]]
+    assert "for so long has 0." in recovery.caption(still)
 
 
 def test_a_panel_with_fewer_repeats_says_so(frame: pd.DataFrame) -> None:

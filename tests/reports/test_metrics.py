@@ -103,6 +103,45 @@ def test_a_value_is_what_the_iterations_say(name: str, of: Trial, expected: floa
     assert found == (None if expected is None else pytest.approx(expected))
 
 
+def logged(*events: tuple[int, str, str], further: int = 0) -> Trial:
+    """A flap of NIC b that takes effect at 30 ms, and what a core logged, by its ms since then, kind and NIC."""
+    flap = trial(*[("before", 10)] * 3, ("hit", 40), ("after", 80), kind="flap", further=further)
+    told = [{"t_ns": (30 + ms) * MS, "kind": kind, "nic": nic} for ms, kind, nic in events]
+    return flap.model_copy(update={"core": {"0": {"events": told}}})
+
+
+LOST = ((1, "link_down", "b"), (2, "path_down", "b"))
+AGAIN = ((56, "link_up", "b"), (60, "path_returned", "b"), (110, "link_down", "b"), (111, "path_down", "b"))
+
+
+@pytest.mark.parametrize(
+    ("of", "detect", "migrate"),
+    [
+        (logged(*LOST, (3, "migrated", "b"), *AGAIN, (112, "migrated", "b")), 2, 3),
+        # Nothing was to be moved at the first loss, and the second is another one.
+        (logged(*LOST, *AGAIN, (112, "migrated", "b")), 2, None),
+        (logged(*LOST, (4, "link_up", "b"), (6, "link_down", "b"), (7, "migrated", "b")), 2, None),
+        # Its paths are still lost while the link is up again; and another NIC's return says nothing of this one.
+        (logged(*LOST, (4, "link_up", "b"), (5, "migrated", "b"), (60, "path_returned", "b")), 2, 5),
+        (logged(*LOST, (3, "path_returned", "c"), (5, "migrated", "b")), 2, 5),
+        # A loss that nobody noticed.
+        (logged(*AGAIN, (112, "migrated", "b")), None, None),
+    ],
+)
+def test_noticing_and_moving_are_of_the_first_loss(of: Trial, detect: float | None, migrate: float | None) -> None:
+    assert (value("detect_ms", of), value("migrate_ms", of)) == (detect, migrate)
+
+
+def test_the_same_fault_again_ends_the_first_loss() -> None:
+    again = logged(*LOST, (50, "migrated", "b"), further=1)
+    (second,) = again.further_faults
+    assert value("migrate_ms", again.model_copy(update={"further_faults": ()})) == 50
+    later = second.model_copy(update={"t_before_ns": 70 * MS})
+    assert value("migrate_ms", again.model_copy(update={"further_faults": (later,)})) is None
+    other = later.model_copy(update={"nic": "c"})
+    assert value("migrate_ms", again.model_copy(update={"further_faults": (other,)})) == 50
+
+
 def test_several_failures_come_and_go_and_a_repair_ends_the_loss() -> None:
     several = trial(("before", 10), ("hit", 40), ("after", 20), ("hit", 60), ("repaired", 10), further=1)
     assert value("slowdown", several) == pytest.approx(130 / 4 / 10)
@@ -121,6 +160,10 @@ def test_failures_that_stay_together_are_judged_by_what_follows_all_of_them() ->
     assert value("slowdown", both) == 1.5
     assert value("hit_cost_ms", both) == 25
     assert value("stall_ms", both) is None
+
+
+def test_a_meaning_needs_no_other_metric_beside_it() -> None:
+    assert [name for name, metric in METRICS.items() if "the same iterations" in metric.meaning] == []
 
 
 @pytest.mark.parametrize("name", METRICS)

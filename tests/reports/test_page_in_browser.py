@@ -141,8 +141,21 @@ def test_on_paper_nothing_is_cut_and_the_first_figure_is_on_the_first_page(page:
         heights = page.evaluate("[...document.querySelectorAll('#figures figure')].map(f => f.offsetHeight)")
         assert len(heights) == 6 and max(heights) <= 1032 / 3, "a page has room for three figures"
         assert page.evaluate("[...document.querySelectorAll('.trial img')].every(i => i.offsetHeight <= 1032 / 2)")
+        assert hidden_headings(page) == [], "nothing is left out without a word"
+        said = "Sections that were closed are printed as their headings only; the page itself holds their contents."
+        assert said in page.evaluate("document.body.innerText")
+        assert "Click a heading" not in page.evaluate("document.body.innerText")
     finally:
         page.send("Emulation.clearDeviceMetricsOverride")
         page.send("Emulation.setEmulatedMedia", media="")
+    assert said not in page.evaluate("document.body.innerText"), "the screen has no closed section without contents"
     pages = base64.b64decode(page.send("Page.printToPDF", preferCSSPageSize=True)["data"])
     assert pages.startswith(b"%PDF") and 1 < len(re.findall(rb"/Type\s*/Page\b", pages)) < 20
+
+
+def hidden_headings(page: ChromiumPage) -> list[str]:
+    """The headings of sections that are not shown, except for those in a closed section."""
+    outer = "!s.parentElement.parentElement.closest('details:not([open])')"
+    hidden = f"[...document.querySelectorAll('summary')].filter(s => {outer} && s.offsetHeight === 0)"
+    found: list[str] = page.evaluate(f"{hidden}.map(s => s.textContent)")
+    return found

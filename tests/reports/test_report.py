@@ -3,9 +3,12 @@
 import json
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -14,10 +17,10 @@ from synthetic_run import make_run
 from reports.errors import ReportError
 from reports.flat import flat
 from reports.headline import headline
-from reports.load import load_folders
+from reports.load import load_folder, load_folders
 from reports.measures import trial_frame
 from reports.page import html
-from reports.report import content, representatives, write_report
+from reports.report import _by_turns, _says, content, representatives, write_report
 
 HOSTILE = '</script><script>alert(1)</script><img src=x onerror="alert(2)">'
 VOID = {"meta", "img", "br", "source"}
@@ -140,7 +143,22 @@ def test_pictures_say_their_result_to_who_cannot_see_them(written: tuple[Path, s
     )
     both = r"Bus bandwidth: healthy bus bandwidth: failstop at .* GB/s\. bus bandwidth after the fault: hot_repair at"
     assert any(re.match(both, alt) for alt in alts)
+    assert any("bus bandwidth after the fault: " in alt and "failstop at 1MiB: stopped" in alt for alt in alts)
     assert any(alt.startswith("Timeline of balance-") and "nic_down on host1 eth1" in alt for alt in alts)
+    ends = {alt.rpartition("; ")[2] for alt in alts if alt.startswith("Timeline of failstop-")}
+    assert ends == {"stopped (expected)"}, "as the section says it"
+
+
+def test_an_alternative_text_tells_the_worst_size_too(tmp_path: Path) -> None:
+    runs = load_folders([make_run(tmp_path, repeats=1, sizes={1 << 20: 12, 8 << 20: 6}, counters=False)])
+    frame = trial_frame(runs)
+    small = frame["size_bytes"] == 1 << 20
+    slower = frame.assign(slowdown=frame["slowdown"] + 10 * small)
+    said = _says(slower, ["slowdown"])
+    assert re.search(r"balance at 8MiB: 1\.\d+ \(highest: 11\.\d at 1MiB\)", said), said
+    assert said.endswith("failstop at 8MiB: stopped")
+    assert "highest" not in _says(frame.assign(slowdown=frame["slowdown"] - small), ["slowdown"])
+    assert "(lowest: " in _says(frame.assign(before_gbs=1.0 - 0.5 * small), ["before_gbs"])
 
 
 def test_nothing_is_shown_as_json(written: tuple[Path, str]) -> None:
@@ -295,13 +313,42 @@ def test_a_report_can_be_written_again_and_is_the_same(tmp_path: Path) -> None:
 
 
 def test_the_representative_is_the_trial_with_the_median_hit(written: tuple[Path, str]) -> None:
-    from reports.load import load_folder
-
     trials = load_folder(written[0]).final_trials
     for chosen in representatives(trials):
         same = [t for t in trials if (t.system, t.size_bytes) == (chosen.system, chosen.size_bytes)]
         hits = sorted(sum(i.duration_ns for i in t.iterations if i.phase == "hit") for t in same)
         assert sum(i.duration_ns for i in chosen.iterations if i.phase == "hit") == hits[1]
+
+
+def crossed(sizes: tuple[int, ...], scenarios: tuple[str, ...], points: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    """What differs between the trials of a sweep of two systems, in the order of their names."""
+    for scenario, point, size, system in product(scenarios, points, sizes, ("balance", "hot_repair")):
+        name = f"{system}-{size}-{scenario}-{point}-r0"
+        yield {
+            "trial_id": name, "system": system, "size_bytes": size, "scenario": scenario, "axes": {"collective": point}
+        }  # fmt: skip
+
+
+def test_every_fault_and_system_of_the_largest_size_comes_first(written: tuple[Path, str]) -> None:
+    trial = next(t for t in load_folder(written[0]).final_trials if t.system == "balance")
+    cells = list(crossed((1 << 18, 1 << 24), ("flap", "nic_down", "rate_limit"), ("all_reduce", "reduce_scatter")))
+    chosen = representatives([trial.model_copy(update=cell) for cell in cells])
+    told = [(t.size_bytes, t.axes["collective"], t.scenario, t.system) for t in chosen]
+    assert len(told) == 24
+    for place, (size, point) in enumerate(product((1 << 24, 1 << 18), ("all_reduce", "reduce_scatter"))):
+        of_them = product((size,), (point,), ("flap", "nic_down", "rate_limit"), ("balance", "hot_repair"))
+        assert told[6 * place : 6 * place + 6] == list(of_them)
+
+
+def test_runs_share_the_timelines(written: tuple[Path, str]) -> None:
+    run = load_folder(written[0])
+    trial = next(t for t in run.final_trials if t.system == "balance")
+    cells = list(crossed((1 << 20,), ("flap", "nic_down"), ("all_reduce",)))
+    many = replace(run, label="many", trials=tuple(trial.model_copy(update=cell) for cell in cells))
+    simulated = {"evidence": trial.evidence.model_copy(update={"simulated": {"seed": 1}})}
+    none = replace(run, label="none", trials=tuple(trial.model_copy(update=cell | simulated) for cell in cells))
+    few = replace(run, label="few", trials=many.trials[:1])
+    assert [one.name for one, _ in _by_turns([many, none, few])] == ["many", "few", "many", "many", "many"]
 
 
 def test_hostile_names_stay_text(tmp_path: Path) -> None:

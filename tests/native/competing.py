@@ -1,9 +1,10 @@
 """What competing traffic makes of healthy NICs: no path may be lost, none held, and no chunk sent twice.
 
 python tests/native/competing.py [--seconds 200] [--share 0.95] [--busy 4] [--hosts 3] [--nics 3] [--mbit 200]
+    [--size 1M]
 
-Hosts are network namespaces. Beside AllReduces of 1 MiB without end, every element checked, each NIC sends datagrams at
-`--share` of its rate to the next host; with `--busy`, so many processes keep this machine's processors busy. Then it
+Hosts are network namespaces. Beside AllReduces of `--size` without end, every element checked, each NIC sends datagrams
+at `--share` of its rate to the next host; with `--busy`, so many processes keep this machine's processors busy. Then it
 tells what each rank wrote down, with the reason of each event. Needs the right to make network namespaces.
 
 Exit status: 0 nothing was lost, held or sent twice, 1 something was, 2 an option is wrong.
@@ -65,7 +66,7 @@ def measure(options: argparse.Namespace) -> int:
     with (
         tempfile.TemporaryDirectory() as folder,
         rails(options.hosts, options.nics, f"{options.mbit:g}mbit") as network,
-        job(network, Path(folder)) as running,
+        job(network, Path(folder), options.size) as running,
         ExitStack() as beside,
     ):
         bit_s = options.share * options.mbit * 1e6
@@ -87,6 +88,7 @@ def main() -> int:
     parser.add_argument("--hosts", type=int, default=3)
     parser.add_argument("--nics", type=int, default=3)
     parser.add_argument("--mbit", type=float, default=200, help="rate of each NIC")
+    parser.add_argument("--size", default="1M", help="bytes of a call, such as 64K")
     return 1 if measure(parser.parse_args()) else 0
 
 

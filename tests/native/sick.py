@@ -1,9 +1,10 @@
 """What a sick NIC leaves of the speed, beside what its death leaves, and what its return brings back.
 
 python tests/native/sick.py [--seconds 8] [--rounds 3] [--only NAME ...] [--hosts 3] [--nics 2] [--mbit 200]
+    [--size 1M]
 
-Hosts are network namespaces, under AllReduces of 1 MiB without end, every element checked. In each round one NIC of one
-host is dead for a while, then has each sickness, and is well for a while after each. Told are calls a second of each
+Hosts are network namespaces, under AllReduces of `--size` without end, every element checked. In each round one NIC of
+one host is dead for a while, then has each sickness, and is well for a while after each. Told are calls a second of each
 while, from 150 ms after its beginning (what finding out costs is the campaign's to tell), against those of the dead NIC
 of the same round; and from a second after the repair on, against those of the healthy while before all. Damping is off,
 as no NIC flaps so in earnest. Needs the right to make network namespaces.
@@ -111,7 +112,7 @@ def measure(options: argparse.Namespace) -> int:
     with (
         tempfile.TemporaryDirectory() as folder,
         rails(options.hosts, options.nics, f"{options.mbit:g}mbit") as network,
-        job(network, Path(folder), R2CC_FLAP_HALF_LIFE_MS="0") as running,
+        job(network, Path(folder), options.size, R2CC_FLAP_HALF_LIFE_MS="0") as running,
     ):
         kinds = sicknesses(network, options.mbit)
         wanted = ["dead", *(name for name in kinds if name != "dead" and name in (options.only or kinds))]
@@ -146,6 +147,7 @@ def main() -> int:
     parser.add_argument("--hosts", type=int, default=3)
     parser.add_argument("--nics", type=int, default=2)
     parser.add_argument("--mbit", type=float, default=200, help="rate of each NIC")
+    parser.add_argument("--size", default="1M", help="bytes of a call, such as 64K")
     return 1 if measure(parser.parse_args()) else 0
 
 

@@ -84,14 +84,17 @@ def test_a_black_hole_costs_a_call_no_time_out() -> None:
 
 @pytest.mark.slow
 def test_a_sick_nic_costs_no_more_than_a_dead_one() -> None:
-    """In virtual time, by a few seeds."""
-    done = explore("--sick", "3")
+    """In virtual time, by one seed."""
+    done = explore("--sick", "1")
     line = r"^(\w+) +[\d.]+ calls/s, +([\d.]+) of dead, at least +[\d.]+$"
     left = {name: float(share) for name, share in re.findall(line, done.stdout, re.MULTILINE)}
-    assert len(left) == len(done.stdout.splitlines()) == 16
+    assert len(left) == len(done.stdout.splitlines()) == 64
     assert left["dead"] == 1 and left["at_a_half"] > 1.1
-    # A delay is measured against answers on the only other NIC, which is full. Medians of three seeds scatter by 4 %.
-    assert all(share >= 0.94 for name, share in left.items() if name not in ("delayed_60_ms", "reordered_10_ms")), left
+    for name, share in left.items():
+        kind = name.split("KiB_")[-1]
+        # A NIC that is slow makes small calls slower, and nothing is late for long: decision 49.
+        if "KiB_" not in name or kind.startswith(("black_hole", "large", "lossy_20", "lossy_50")):
+            assert share >= 0.9, done.stdout
 
 
 @pytest.mark.slow

@@ -578,7 +578,9 @@ TEST(Segments, AreOnBothStreamsAtOnceWithoutARace) {
         auto count = [&](const char* call) { return std::count(its.calls.begin(), its.calls.end(), call); };
         EXPECT_EQ(count("scatter"), 6);
         EXPECT_EQ(count("gather"), 6);
-        if (host == 1) EXPECT_EQ(its.calls[3], "send");  // two segments are reduced ahead
+        if (host == 1) {
+          EXPECT_EQ(its.calls[3], "send") << "two segments are reduced ahead";
+        }
         auto first = std::find(its.calls.begin(), its.calls.end(), "gather");
         EXPECT_NE(std::find(first, its.calls.end(), "send"), its.calls.end()) << "a segment waited for others' rounds";
       }

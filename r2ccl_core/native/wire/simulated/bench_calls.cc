@@ -29,7 +29,7 @@ uint64_t Mixed(uint64_t seed, uint64_t which) {
   return word ^ word >> 27;
 }
 
-Scenario Ring(uint64_t seed, int hosts, int rails, double bytes_per_ns) {
+Scenario Ring(uint64_t seed, int hosts, int rails, double bytes_per_ns, size_t bytes = 1 << 20) {
   Scenario made;
   made.seed = seed;
   made.hosts = hosts;
@@ -40,7 +40,7 @@ Scenario Ring(uint64_t seed, int hosts, int rails, double bytes_per_ns) {
   made.params.inline_bytes = 12288;
   made.params.io_threads = made.params.stripes = 1;
   made.ring.calls = INT64_MAX;
-  made.ring.elements = (1 << 20) / 4;
+  made.ring.elements = static_cast<int64_t>(bytes / 4);
   made.ring.lanes = 4;
   made.ring.as_nccl = true;
   return made;
@@ -82,8 +82,15 @@ Scenario CallsWith(const NamedTrouble& trouble, uint64_t seed) {
   return made;
 }
 
-Scenario SlowCallsWith(const NamedTrouble& trouble, uint64_t seed) {
-  Scenario made = Ring(seed, 3, 2, 0.025);
+std::vector<CallGroup> CallGroups() {
+  return {{"", 1 << 20, 2, 0.025},
+          {"64KiB_", 64 << 10, 3, 0.0625},
+          {"256KiB_", 256 << 10, 3, 0.0625},
+          {"8MiB_", 8 << 20, 3, 0.0625}};
+}
+
+Scenario CallsOf(const CallGroup& group, const NamedTrouble& trouble, uint64_t seed) {
+  Scenario made = Ring(seed, 3, group.rails, group.bytes_per_ns, group.bytes);
   made.segment_bytes = 1448;       // of which test packets say little about the rate
   made.bucket_bytes = 128 * 1024;  // nor does a single chunk
   made.troubles = {OfANic(trouble, seed, made, kSickBeginsNs, 50 * kMillisecond)};
@@ -139,8 +146,8 @@ std::vector<NamedTrouble> Sicknesses() {
           {"reordered_10_ms", Trouble::kReordering, 10}};
 }
 
-double CallsPerSecond(const NamedTrouble& sickness, uint64_t seed, std::string* wrong) {
-  Scenario scenario = SlowCallsWith(sickness, seed);
+double CallsPerSecond(const CallGroup& group, const NamedTrouble& sickness, uint64_t seed, std::string* wrong) {
+  Scenario scenario = CallsOf(group, sickness, seed);
   int64_t begin_ns = scenario.troubles[0].at_ns + kFoundNs;
   return CallsBetween(scenario, begin_ns, begin_ns + kSickForNs, wrong);
 }
@@ -156,7 +163,7 @@ std::vector<NamedTrouble> Repaired() {
 }
 
 double CallsAfterRepair(const NamedTrouble& sickness, uint64_t seed, std::string* wrong) {
-  Scenario scenario = SlowCallsWith(sickness, seed);
+  Scenario scenario = CallsOf(CallGroups().front(), sickness, seed);
   TroubleEvent& trouble = scenario.troubles[0];
   trouble.lasts_ns = kSickBeforeNs;
   int64_t begin_ns = trouble.at_ns + kSickBeforeNs + kReturnNs;

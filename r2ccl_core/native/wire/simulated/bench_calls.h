@@ -1,4 +1,4 @@
-// What failures and sick NICs cost AllReduces of 1 MiB, call by call, in virtual time: as tests/gpu/campaign.py and
+// What failures and sick NICs cost AllReduces, call by call, in virtual time: as tests/gpu/campaign.py and
 // tests/native/sick.py measure it on real NICs.
 #ifndef R2CCL_WIRE_SIMULATED_BENCH_CALLS_H_
 #define R2CCL_WIRE_SIMULATED_BENCH_CALLS_H_
@@ -18,10 +18,19 @@ struct NamedTrouble {
   double amount = 0;
 };
 
-// AllReduces without end, and the trouble of a NIC. The seed draws the NIC and the moment.
+// AllReduces of 1 MiB without end, and the trouble of a NIC. The seed draws the NIC and the moment.
 Scenario CallsWith(const NamedTrouble& trouble, uint64_t seed);
-// The same on slower NICs, of which losing one is half.
-Scenario SlowCallsWith(const NamedTrouble& trouble, uint64_t seed);
+
+// Three hosts that call AllReduce without end over slower NICs, whose token bucket lets a chunk go at once.
+struct CallGroup {
+  std::string name;  // what its lines begin with
+  size_t bytes = 0;  // of a call
+  int rails = 0;
+  double bytes_per_ns = 0;
+};
+// The first has two NICs, of which losing one is half; in the others calls are so small that nothing is late for long.
+std::vector<CallGroup> CallGroups();
+Scenario CallsOf(const CallGroup& group, const NamedTrouble& trouble, uint64_t seed);
 
 // The time that the call which it hits takes longer than calls do, in ms.
 double CostMs(const NamedTrouble& failure, uint64_t seed, std::string* wrong);
@@ -29,11 +38,11 @@ double CostMs(const NamedTrouble& failure, uint64_t seed, std::string* wrong);
 std::vector<NamedTrouble> Failures();
 
 // Calls per second while a NIC is in trouble, from 150 ms after its beginning.
-double CallsPerSecond(const NamedTrouble& sickness, uint64_t seed, std::string* wrong);
+double CallsPerSecond(const CallGroup& group, const NamedTrouble& sickness, uint64_t seed, std::string* wrong);
 // The first is its death, with which the others compare.
 std::vector<NamedTrouble> Sicknesses();
 
-// Calls per second after a NIC was sick for 400 ms: from 300 ms after its repair on, for 800 ms.
+// Of the first group: calls per second after a NIC was sick for 400 ms: from 300 ms after its repair on, for 800 ms.
 double CallsAfterRepair(const NamedTrouble& sickness, uint64_t seed, std::string* wrong);
 // The first is none, with which the others compare.
 std::vector<NamedTrouble> Repaired();

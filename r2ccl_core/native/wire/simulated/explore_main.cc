@@ -41,6 +41,7 @@
 
 namespace {
 
+using r2ccl::simulated::CallGroup;
 using r2ccl::simulated::Describe;
 using r2ccl::simulated::Draw;
 using r2ccl::simulated::EveryTrouble;
@@ -89,7 +90,7 @@ constexpr char kHelp[] =
     "  --every K     every trouble at every moment of small groups; with 2, every pair of them\n"
     "  --bench N     how long named scenarios take in virtual time, the median of N seeds\n"
     "  --failures N  what failures of a NIC cost the AllReduce of 1 MiB that they hit, by N seeds\n"
-    "  --sick N      AllReduces of 1 MiB with a sick NIC, against those with a dead one, by N seeds\n"
+    "  --sick N      AllReduces of 64 KiB to 8 MiB with a sick NIC, against those with a dead one, by N seeds\n"
     "  --repaired N  the same after its repair, against those with healthy NICs\n"
     "  --slow N      AllReduces of 1 MiB over healthy NICs of 5 to 100 Mbit/s: their share of the rate, by N seeds\n"
     "  --version     the version, and nothing else\n"
@@ -252,10 +253,15 @@ int Bench(int repeats) {
     std::printf("%-28s %10.3f ms\n", ("hit_by_" + failure.name).c_str(), mean_ms);
     std::fflush(stdout);
   }
-  for (const NamedTrouble& sickness : r2ccl::simulated::Sicknesses()) {
-    auto calls = BySeed(repeats, 1, std::bind_front(r2ccl::simulated::CallsPerSecond, sickness));
-    std::printf("%-28s %10.3f ms\n", ("call_" + sickness.name).c_str(), 1e3 / Median(calls));
-    std::fflush(stdout);
+  bool all = true;
+  for (const CallGroup& group : r2ccl::simulated::CallGroups()) {
+    for (const NamedTrouble& sickness : r2ccl::simulated::Sicknesses()) {
+      if (!all && sickness.name != "at_a_tenth" && sickness.name != "delayed_10_ms") continue;
+      auto calls = BySeed(repeats, 1, std::bind_front(r2ccl::simulated::CallsPerSecond, group, sickness));
+      std::printf("%-28s %10.3f ms\n", ("call_" + group.name + sickness.name).c_str(), 1e3 / Median(calls));
+      std::fflush(stdout);
+    }
+    all = false;  // calls of other sizes find out little else
   }
   return right ? 0 : 1;
 }
@@ -275,18 +281,33 @@ int TellFailures(const Options& options) {
 }
 
 // Each seed's calls against those of the first trouble with the same seed.
-int TellShares(int seeds, const Options& options, const std::vector<NamedTrouble>& troubles, const char* of_first,
-               double (*calls_with)(const NamedTrouble&, uint64_t, std::string*)) {
+using CallsWith = std::function<double(const NamedTrouble&, uint64_t, std::string*)>;
+
+void TellShares(int seeds, const Options& options, const std::string& name, const std::vector<NamedTrouble>& troubles,
+                const char* of_first, const CallsWith& calls_with) {
   std::vector<double> first;
   for (const NamedTrouble& trouble : troubles) {
     auto calls = BySeed(seeds, options.jobs, std::bind_front(calls_with, trouble));
     if (first.empty()) first = calls;
     std::vector<double> shares;
     for (size_t i = 0; i < calls.size(); ++i) shares.push_back(calls[i] / first[i]);
-    std::printf("%-20s %6.1f calls/s, %5.3f of %s, at least %5.3f\n", trouble.name.c_str(), Median(calls),
+    std::printf("%-26s %6.1f calls/s, %5.3f of %s, at least %5.3f\n", (name + trouble.name).c_str(), Median(calls),
                 Median(shares), of_first, *std::min_element(shares.begin(), shares.end()));
     std::fflush(stdout);
   }
+}
+
+int TellSick(const Options& options) {
+  using namespace r2ccl::simulated;
+  for (const CallGroup& group : CallGroups()) {
+    TellShares(options.sick, options, group.name, Sicknesses(), "dead", std::bind_front(CallsPerSecond, group));
+  }
+  return 0;
+}
+
+int TellRepaired(const Options& options) {
+  using namespace r2ccl::simulated;
+  TellShares(options.repaired, options, "", Repaired(), "healthy", CallsAfterRepair);
   return 0;
 }
 
@@ -406,9 +427,8 @@ int main(int argc, char** argv) {
   seed_at_work = options.first;
   if (options.bench > 0) return Bench(options.bench);
   if (options.failures > 0) return TellFailures(options);
-  using namespace r2ccl::simulated;
-  if (options.sick > 0) return TellShares(options.sick, options, Sicknesses(), "dead", CallsPerSecond);
-  if (options.repaired > 0) return TellShares(options.repaired, options, Repaired(), "healthy", CallsAfterRepair);
+  if (options.sick > 0) return TellSick(options);
+  if (options.repaired > 0) return TellRepaired(options);
   if (options.slow > 0) return TellSlow(options);
   if (options.one) return One(options);
   Totals totals;

@@ -4,10 +4,10 @@ python tests/native/sick.py [--seconds 8] [--rounds 3] [--only NAME ...] [--host
     [--size 1M]
 
 Hosts are network namespaces, under AllReduces of `--size` without end, every element checked. In each round one NIC of
-one host is dead for a while, then has each sickness, and is well for a while after each. Told are calls a second of each
-while, from 150 ms after its beginning (what finding out costs is the campaign's to tell), against those of the dead NIC
-of the same round; and from a second after the repair on, against those of the healthy while before all. Damping is off,
-as no NIC flaps so in earnest. Needs the right to make network namespaces.
+one host is dead for a while, then has each sickness, and is well for a while after each. Told are calls a second of
+each while, from 150 ms after its beginning (what finding out costs is the campaign's to tell), against those of the
+dead NIC of the same round; and from a second after the repair on, against those of the healthy while before all.
+Damping is off, as no NIC flaps so in earnest. Needs the right to make network namespaces.
 
 Exit status: 0 no sickness left less than 0.98 of what death left, by the medians of the rounds; 1 one did; 2 an option
 is wrong.

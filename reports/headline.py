@@ -77,7 +77,7 @@ class Line:
         """The trials whose value of `metric` is not known, because something else slowed their healthy iterations."""
         if not metric.against_healthy:
             return 0
-        return self.disturbed_slowdown if metric.name == "slowdown" else self.disturbed
+        return self.disturbed_slowdown if metric.by_medians else self.disturbed
 
     @property
     def with_fault(self) -> bool:

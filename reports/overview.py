@@ -113,7 +113,10 @@ def _without_unmeasured(cell: Cell, cells: Sequence[Line]) -> Cell:
     missing = sum(not line.conclusive for line in cells)
     if not missing or cell.text == NOTHING:
         return cell
-    told = f"{missing} of {plural(len(cells), 'cell')} {NOT_MEASURED}"
+    return _with_line(cell, f"{missing} of {plural(len(cells), 'cell')} {NOT_MEASURED}")
+
+
+def _with_line(cell: Cell, told: str) -> Cell:
     return Cell(cell.text, "\n".join(filter(None, (cell.detail, told))))
 
 
@@ -235,7 +238,7 @@ def _with_unknown(cell: Cell, own: Sequence[Line], metric: str) -> Cell:
     disturbed = sum(line.unknown(METRICS[metric]) for line in went_on)
     trials = sum(line.conclusive - line.stopped for line in went_on)
     told = f"not known in {disturbed} of {plural(trials, 'trial')}" if disturbed else ""
-    return Cell(cell.text, "\n".join(filter(None, (cell.detail, told))))
+    return _with_line(cell, told)
 
 
 def _wrong(own: Sequence[Line]) -> Cell:

@@ -109,7 +109,7 @@ def _known_in(records: Sequence[stored.Trial]) -> Iterator[tuple[str, tuple[int,
     """As the report counts them (`reports.headline.Line.unknown`)."""
     views = [View(record) for record in records]
     for metric in SHORT:
-        slowed = cost.disturbed_slowdown if metric.name == "slowdown" else cost.disturbed
+        slowed = cost.disturbed_slowdown if metric.by_medians else cost.disturbed
         unknown = sum(bool(slowed(view)) for view in views) if metric.against_healthy else 0
         if unknown:
             known = sum(metric.value(view) is not None for view in views)

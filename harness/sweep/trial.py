@@ -101,7 +101,7 @@ class _Run:
     processes: dict[str, RemoteProcess] = field(default_factory=dict)
     deadline_s: float = float("inf")
     hang: str | None = None
-    silent: "_Silence | None" = None
+    silent: _Silence | None = None
     """The limit behind `hang`, unless a rank ended."""
     cut_off: str | None = None
     injections: Sequence[Injection] = ()

@@ -40,6 +40,7 @@ METRICS = (
         "T/T0: an iteration after the fault over one before it (medians; if the fault comes and goes, the "
         "means of all before and of all that follow)",
         _slowdown, of="trials that went on", heading="T/T0", short="T/T0", workloads=ALIKE, against_healthy=True,
+        by_medians=True,
     ),
     Metric(
         "mean_ms", "ms", "lower", "mean of all iterations from the first that is hit to the end of the trial", _mean,

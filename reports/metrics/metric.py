@@ -54,6 +54,8 @@ class Metric:
     """Whether it is a share, shown as percent."""
     against_healthy: bool = False
     """Whether it may not be known for a trial whose healthy iterations something else slowed."""
+    by_medians: bool = False
+    """Of those: whether it is known all the same where the medians of the iterations are not changed by that."""
     workloads: tuple[str, ...] = ()
     """The kinds of workloads that have it; empty: all."""
     among: "Callable[[pd.DataFrame], pd.Series] | None" = None

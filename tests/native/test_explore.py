@@ -83,18 +83,21 @@ def test_a_black_hole_costs_a_call_no_time_out() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_sick_nic_costs_no_more_than_a_dead_one() -> None:
-    """In virtual time, by one seed."""
-    done = explore("--sick", "1")
+    """In virtual time, by a few seeds."""
+    done = explore("--sick", "3")
     line = r"^(\w+) +[\d.]+ calls/s, +([\d.]+) of dead, at least +[\d.]+$"
     left = {name: float(share) for name, share in re.findall(line, done.stdout, re.MULTILINE)}
     assert len(left) == len(done.stdout.splitlines()) == 64
     assert left["dead"] == 1 and left["at_a_half"] > 1.1
     for name, share in left.items():
-        kind = name.split("KiB_")[-1]
-        # A NIC that is slow makes small calls slower, and nothing is late for long: decision 49.
-        if "KiB_" not in name or kind.startswith(("black_hole", "large", "lossy_20", "lossy_50")):
-            assert share >= 0.9, done.stdout
+        kind = name.split("iB_")[-1]
+        # Decision 49: a NIC that is slow makes small calls slower, and nothing is late for long.
+        open_yet = "KiB_" in name and not kind.startswith(("black_hole", "large", "lossy_20", "lossy_50"))
+        # A delay is measured against answers on the other NICs, which are full. Medians of three seeds scatter by 4 %.
+        if not open_yet and kind not in ("delayed_60_ms", "reordered_10_ms"):
+            assert share >= 0.94, done.stdout
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 // EventQueue: events by their times; equal times in the order in which they were made.
 //
-// Most events come within milliseconds. They wait in slots of equal length, unsorted, and only those of the slot whose
-// time has come are in a heap, which so has a few entries. What comes later waits in a heap of its own.
+// Most events come within milliseconds. They wait in slots of equal length, unsorted. Those of the slot whose time has
+// come, a few, are sorted, the next one last. What comes later waits in a heap of its own.
 #ifndef R2CCL_WIRE_SIMULATED_EVENT_QUEUE_H_
 #define R2CCL_WIRE_SIMULATED_EVENT_QUEUE_H_
 
@@ -33,8 +33,8 @@ class EventQueue {
   void Push(const Event& event) {
     ++size_;
     int64_t slot = SlotOf(event);
-    if (slot <= slot_) return PushTo(&due_, event);
-    if (slot - slot_ >= kSlots) return PushTo(&late_, event);
+    if (slot <= slot_) return Insert(event);
+    if (slot - slot_ >= kSlots) return PushLate(event);
     size_t place = PlaceOf(slot);
     slots_[place].push_back(event);
     occupied_[place / 64] |= uint64_t{1} << place % 64;
@@ -42,12 +42,12 @@ class EventQueue {
   // The next one. REQUIRES: there is one.
   const Event& Top() {
     if (due_.empty()) Advance();
-    return due_.front();
+    return due_.back();
   }
   // Takes it out. REQUIRES: Top was called.
   void Pop() {
     --size_;
-    PopFrom(&due_);
+    due_.pop_back();
   }
 
  private:
@@ -56,13 +56,19 @@ class EventQueue {
 
   static int64_t SlotOf(const Event& event) { return event.when_ns >> kSlotBits; }
   static size_t PlaceOf(int64_t slot) { return static_cast<size_t>(slot % kSlots); }
-  static void PushTo(std::vector<Event>* heap, const Event& event) {
-    heap->push_back(event);
-    std::push_heap(heap->begin(), heap->end(), std::greater<>());
+  void Insert(const Event& event) {
+    due_.push_back(event);
+    auto place = due_.end() - 1;
+    for (; place != due_.begin() && event > place[-1]; --place) *place = place[-1];
+    *place = event;
   }
-  static void PopFrom(std::vector<Event>* heap) {
-    std::pop_heap(heap->begin(), heap->end(), std::greater<>());
-    heap->pop_back();
+  void PushLate(const Event& event) {
+    late_.push_back(event);
+    std::push_heap(late_.begin(), late_.end(), std::greater<>());
+  }
+  void PopLate() {
+    std::pop_heap(late_.begin(), late_.end(), std::greater<>());
+    late_.pop_back();
   }
   // To the next slot that has an event, wherever that waits.
   void Advance() {
@@ -72,8 +78,8 @@ class EventQueue {
     size_t place = PlaceOf(next);
     due_.swap(slots_[place]);
     occupied_[place / 64] &= ~(uint64_t{1} << place % 64);
-    std::make_heap(due_.begin(), due_.end(), std::greater<>());
-    for (; !late_.empty() && SlotOf(late_.front()) == slot_; PopFrom(&late_)) PushTo(&due_, late_.front());
+    std::sort(due_.begin(), due_.end(), std::greater<>());
+    for (; !late_.empty() && SlotOf(late_.front()) == slot_; PopLate()) Insert(late_.front());
   }
   int64_t NextOccupied() const {
     size_t first = PlaceOf(slot_ + 1);
@@ -90,7 +96,7 @@ class EventQueue {
 
   size_t size_ = 0;
   int64_t slot_ = 0;        // of what is due
-  std::vector<Event> due_;  // heaps
+  std::vector<Event> due_;  // sorted
   std::vector<Event> late_;
   std::array<std::vector<Event>, kSlots> slots_;  // those within kSlots of slot_
   std::array<uint64_t, kSlots / 64> occupied_{};

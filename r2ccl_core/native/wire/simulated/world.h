@@ -39,7 +39,7 @@ struct Sickness {
   int64_t rdma_delay_ns = 0;  // they alone are so much longer on the way
 };
 
-struct Packet {
+struct PacketHead {
   enum class Kind : uint8_t { kSyn, kSynAck, kReset, kSegment, kQuestion, kAnswer, kRdma, kRdmaAnswer };
   Kind kind = Kind::kSegment;
   in_addr_t from = 0;
@@ -51,20 +51,20 @@ struct Packet {
   uint32_t taken = 0;     // packets that it has taken so far, in whatever order
   bool last = false;      // nothing follows; of a reset: nobody listens; of RDMA: the message ends
   bool demands = false;   // asks for word of what was taken; of an answer to RDMA: a packet is missing
+  uint64_t address = 0;   // of a write by RDMA: where the bytes belong; the key is `window`
+};
+
+struct Packet : PacketHead {
   std::string bytes;
-  uint64_t address = 0;                              // of a write by RDMA: where the bytes belong; the key is `window`
   std::vector<std::pair<uint64_t, uint64_t>> ahead;  // what it has behind gaps: first places, and ends
 
   size_t size() const { return 64 + bytes.size(); }
   bool is_rdma() const { return kind == Kind::kRdma || kind == Kind::kRdmaAnswer; }
   // As a new one, but for the memory that it has.
   void Clear() {
+    static_cast<PacketHead&>(*this) = {};
     bytes.clear();
     ahead.clear();
-    Packet fresh;
-    fresh.bytes.swap(bytes);
-    fresh.ahead.swap(ahead);
-    *this = std::move(fresh);
   }
 };
 

@@ -65,8 +65,9 @@ def cells_of(lines: Sequence[Line]) -> list[Line]:
 
 def speed(lines: Sequence[Line]) -> str:
     """The metric that stands for speed: bus bandwidth (``gbs``) of collectives, ``tokens_s`` of training, or an
-    iteration's time (``ms``)."""
-    return next((kind for kind in ("gbs", "tokens_s") if any(line[f"before_{kind}"].n for line in lines)), "ms")
+    iteration's time (``ms``). If no line has any, that of collectives, which alone have sizes, is ``gbs``."""
+    measured = [kind for kind in ("gbs", "tokens_s", "ms") if any(line[f"before_{kind}"].n for line in lines)]
+    return measured[0] if measured else "gbs" if any(line.size_bytes for line in lines) else "ms"
 
 
 def unit(lines: Sequence[Line]) -> str:

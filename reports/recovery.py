@@ -6,8 +6,11 @@ stopped, from which the host's other NICs send as fast as they do later. Its res
 is shorter is 0.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from reports.stats import Floats
 
@@ -82,22 +85,27 @@ def effect_ns(rates: pd.DataFrame, host: str, nic: str, window: tuple[int, int])
 
 
 def recovery_ns(
-    rates: pd.DataFrame, host: str, fault_ns: float, hit_end_ns: int, after: tuple[int, int]
+    rates: pd.DataFrame, host: str, nic: str, fault_ns: float, hit_end_ns: int, after: tuple[int, int]
 ) -> float | None:
-    """Time from `fault_ns`, when the fault took effect, until traffic on `host` has recovered; 0 if it did not stop for
-    as long as a sample takes; None if the counters are too coarse to tell.
+    """Time from `fault_ns`, when the fault of `nic` took effect, until traffic on the other NICs of `host` has
+    recovered; 0 if it did not stop for as long as a sample takes; None if the counters do not tell.
 
     `after` spans the iterations after the hit one. Traffic must return to their throughput and keep it for `STEADY_NS`,
     so a burst between two close samples does not count; nor does what was still on its way when the fault came.
     """
-    starts, ends, total = host_total(rates, host)
+    starts, ends, total = host_total(without(rates, nic), host)
     inside = (starts >= after[0]) & (ends <= after[1])
     if ((ends > fault_ns) & (ends <= hit_end_ns)).sum() < MIN_SAMPLES or inside.sum() < MIN_SAMPLES:
         return None
+    mean = _mean_rate(starts, ends, total)
+    later = np.arange(after[0], after[1] - STEADY_NS + 1, RESOLUTION_NS, dtype=np.float64)
+    if not rates[(rates["host"] == host) & (rates["nic"] != nic)].empty:
+        later = later[_alike(rates, host, nic, later, (fault_ns, hit_end_ns))]
+    if later.size * RESOLUTION_NS < STEADY_NS:
+        return None
     # The upper quartile, because the line is idle between iterations, and idle time is no measure of its speed.
-    enough = RECOVERED * float(np.percentile(total[inside], 75))
-    moved = np.cumsum(total * (ends - starts))
-    steady = np.interp(starts + STEADY_NS, ends, moved) - np.interp(starts, ends, moved) >= enough * STEADY_NS
+    enough = RECOVERED * float(np.percentile(mean(later), 75))
+    steady = mean(starts) >= enough
     since = (starts >= fault_ns) & (starts + STEADY_NS <= hit_end_ns)
     slow = since & ~steady
     # A pause and what shows that it is over do not fit into less.
@@ -108,12 +116,58 @@ def recovery_ns(
     stopped = starts[slow][0]
     back = since & steady & (starts > stopped)
     if not back.any():
+        sends = (ends <= hit_end_ns) & (total >= SENDS * enough)
         # A host that sent on and then nothing more in this iteration had no more to send.
-        later = (starts >= stopped + STEADY_NS) & (ends <= hit_end_ns) & (total >= SENDS * enough)
-        went_on = bool((since & steady).any()) and not later.any()
-        return 0.0 if went_on else float(hit_end_ns - fault_ns)
+        if (since & steady).any() and not (sends & (starts >= stopped + STEADY_NS)).any():
+            return 0.0
+        return _without_return(starts[sends], ends[sends], fault_ns, hit_end_ns)
     first = starts[back][0]
     fast = np.flatnonzero((starts >= first) & (starts < first + STEADY_NS) & (total >= enough))
     at = int(fast[0]) if fast.size else int(np.flatnonzero(back)[0])
     took = float(starts[at] - fault_ns)
     return took if took >= max(RESOLUTION_NS, ends[at - 1] - starts[at - 1]) else 0.0
+
+
+def _mean_rate(starts: Floats, ends: Floats, total: Floats) -> Callable[[Floats], Floats]:
+    """Returns the mean bits per second over the `STEADY_NS` from each of some times, however close its samples are.
+
+    Single samples would not do: those of a millisecond are as fast as bursts, and there are ten of them for one of
+    10 ms.
+    """
+    moved = np.cumsum(total * (ends - starts))
+
+    def mean(from_ns: Floats) -> Floats:
+        return (np.interp(from_ns + STEADY_NS, ends, moved) - np.interp(from_ns, ends, moved)) / STEADY_NS
+
+    return mean
+
+
+def _alike(rates: pd.DataFrame, host: str, nic: str, from_ns: Floats, hit: tuple[float, float]) -> NDArray[np.bool_]:
+    """Whether the struck NIC was down throughout the `STEADY_NS` from each time, if it was down in the iteration that
+    was `hit` at all. While a NIC that flaps is up, the others may send faster than they can without it."""
+    own = rates[(rates["host"] == host) & (rates["nic"] == nic)].sort_values("end_ns")
+    up, ends = own["up"].to_numpy(dtype=np.bool_), own["end_ns"].to_numpy(np.float64)
+    if not (~up & (ends > hit[0]) & (ends <= hit[1])).any():
+        return np.ones(from_ns.size, dtype=np.bool_)
+    # Whether it was up at either end of an interval: a sample tells only what holds when it is taken.
+    up_at_times = np.cumsum(up | np.concatenate(([True], up[:-1])))
+    first = np.searchsorted(ends, from_ns, "right")
+    last = np.searchsorted(ends, from_ns + STEADY_NS, "left")
+    before = np.concatenate(([0], up_at_times))
+    down: NDArray[np.bool_] = before[np.minimum(last, ends.size - 1) + 1] == before[first]
+    return down & (last < ends.size)
+
+
+def _without_return(starts: Floats, ends: Floats, fault_ns: float, hit_end_ns: int) -> float | None:
+    """The time until traffic was back if it did not reach its later speed again before the hit iteration ended.
+
+    `starts` and `ends` are those of the intervals in which anything was sent. A host that sent nothing was down for the
+    rest of the iteration, and one whose pause left less than `STEADY_NS` of it was down until then. Of one that went on
+    more slowly, it is not known.
+    """
+    resumed = starts[starts >= fault_ns + ON_ITS_WAY_NS]
+    if not resumed.size:
+        return float(hit_end_ns - fault_ns)
+    paused_ns = max([fault_ns, *ends[starts < fault_ns + ON_ITS_WAY_NS]])
+    paused = resumed[0] - paused_ns >= STEADY_NS and hit_end_ns - resumed[0] < STEADY_NS
+    return float(resumed[0] - fault_ns) if paused else None

@@ -6,7 +6,7 @@ one run show it.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from itertools import combinations
 
 import pandas as pd
@@ -112,7 +112,8 @@ def _conclusion(frame: pd.DataFrame, lines: Sequence[Line]) -> str:
     verb = "is" if inconclusive == 1 else "are"
     which = f"{plural(inconclusive, 'trial')} stayed inconclusive and {verb} in no figure"
     told += [f"{which}{_inconclusive(lines)}"] if inconclusive else []
-    return "; ".join(told) + "."
+    reasons = [str(reason) for reason in frame.loc[frame["status"] == "inconclusive", "reason"] if reason]
+    return "; ".join(told) + "." + (f" {_reasons(reasons)}" if reasons else "")
 
 
 def _called(trial: "pd.Series") -> str:
@@ -153,13 +154,18 @@ def _repeated(earlier: Sequence[Trial]) -> str:
     if not earlier:
         return ""
     were, them = ("attempt was", "it") if len(earlier) == 1 else ("attempts were", "them")
-    reasons = Counter(trial.reason or "reason unknown" for trial in earlier)
-    told = "; ".join(f"{reason} ({count} times)" if count > 1 else reason for reason, count in reasons.most_common(3))
-    more = f"; and {len(reasons) - 3} more reasons" if len(reasons) > 3 else ""
     return (
         f"{len(earlier)} earlier {were} inconclusive and run again; rows.csv has {them}, no figure does. "
-        f"{'Reason' if len(reasons) == 1 else 'Reasons'}: {told}{more}."
+        f"{_reasons(trial.reason for trial in earlier)}"
     )
+
+
+def _reasons(of_trials: Iterable[str]) -> str:
+    """The most frequent reasons for which trials were inconclusive, which name the key to change."""
+    reasons = Counter(plain(reason) or "reason unknown" for reason in of_trials)
+    told = "; ".join(f"{reason} ({count} times)" if count > 1 else reason for reason, count in reasons.most_common(3))
+    more = f"; and {len(reasons) - 3} more reasons" if len(reasons) > 3 else ""
+    return f"{'Reason' if len(reasons) == 1 else 'Reasons'}: {told}{more}."
 
 
 def _healthy(lines: Sequence[Line]) -> str:

@@ -18,11 +18,21 @@ def report_command(runs: Sequence[Path], out: Path | None, opened: bool, serve: 
         return _serve(runs[0], port, opened)
     if port:
         raise UsageError(f"--port {port}: is where --serve listens; add --serve, or leave it out")
+    _refuse_twice(runs)
     page = publish(runs, out)
     print(page)
     if opened and not webbrowser.open(page.absolute().as_uri()):
         raise UsageError(f"no browser was found; open {page} yourself, or set BROWSER to one")
     return ExitCode.OK
+
+
+def _refuse_twice(runs: Sequence[Path]) -> None:
+    from reports.load import real
+
+    first: dict[Path, Path] = {}
+    for run in runs:
+        if (known := first.setdefault(real(run), run)) is not run:
+            raise UsageError(f"{known} and {run} are the same; give each run once")
 
 
 def _serve(run: Path, port: int, opened: bool) -> ExitCode:

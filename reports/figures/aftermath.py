@@ -20,7 +20,8 @@ STAGES = {
     "error_after_ms": "stopped with\nan error",
 }
 
-LEAST = {stage: LEAST_MS if metric == "recover_ms" else 0.01 for metric, stage in STAGES.items()}
+LEAST_OF_CLOCKS = 0.01
+LEAST = {stage: LEAST_MS if metric == "recover_ms" else LEAST_OF_CLOCKS for metric, stage in STAGES.items()}
 """Where the logarithmic axis shows times of 0: at the resolution of the counters, or of the clocks, in ms."""
 
 MOST_LABELS, MOST_LABELS_NARROW = 18, 7
@@ -99,5 +100,6 @@ def caption(frame: pd.DataFrame) -> str:
         f"{plural(conclusive, 'trial')}; every dot is one trial, "
         "the bars are medians. Counters of the struck host are read every millisecond right after the fault (in runs "
         "before November 2026 every 10 ms), which is the resolution of the third line: "
-        f"a host that did not stop for so long is drawn at {LEAST_MS:g} ms and counts as 0."
+        f"a host that did not stop for so long is drawn at {LEAST_MS:g} ms and counts as 0. In the other lines, a sign "
+        f"within {LEAST_OF_CLOCKS:g} ms, or before the effect, is drawn at {LEAST_OF_CLOCKS:g} ms."
     )

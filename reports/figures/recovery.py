@@ -8,7 +8,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from reports.figures import style
 from reports.recovery import RESOLUTION_NS
 from reports.stats import Floats
-from reports.wording import number
+from reports.wording import number, plural, sized
 
 EFFECT = "the struck NIC's last byte or, if it still sends, the end of the injection"
 """When a fault takes effect, in captions."""
@@ -81,5 +81,21 @@ def caption(frame: pd.DataFrame) -> str:
         f"Recovery time by system: from the fault's effect ({EFFECT}) until the struck host's other NICs send at 80 % "
         "of their later speed again, by their counters (read every millisecond right after the fault; in runs before "
         f"November 2026 every 10 ms). A host that did not stop for so long {zeros}. Every step is one trial, all sizes "
-        f"together; trials: {told}. Compared: how late each system is back, in the share of its trials."
+        f"together; trials: {told}.{_unknown(frame)} Compared: how late each system is back, in the share of its "
+        "trials."
+    )
+
+
+def _unknown(frame: pd.DataFrame) -> str:
+    """How many trials that went on have no value, by size, and why."""
+    went_on = frame[frame["faulted"] & ~frame["status"].isin(["inconclusive", "failed"])]
+    unknown = went_on[went_on["recover_ms"].isna()]
+    if unknown.empty:
+        return ""
+    counts = unknown.groupby("size_bytes")["recover_ms"].size()
+    sizes = ", ".join(f"{count} of {sized(int(str(size)))}" for size, count in counts.items())
+    by_size = f" ({sizes})" if went_on["size_bytes"].nunique() > 1 else ""
+    return (
+        f" The time of {plural(len(unknown), 'trial')} is not known{by_size}: the iteration that was hit, or those "
+        "after it, were too short for the counters to tell, or traffic went on and did not reach its later speed in it."
     )

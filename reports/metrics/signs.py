@@ -62,12 +62,12 @@ def _recovered(view: View) -> float | None:
         return None
     if view.struck_rates is None or view.effect_ns is None:
         return None
-    from reports.recovery import recovery_ns, without
+    from reports.recovery import recovery_ns
 
     span = later[0].t_ns, later[-1].t_ns + later[-1].duration_ns
     hit_end_ns = hit[-1].t_ns + hit[-1].duration_ns
-    rates = without(view.struck_rates, trial.fault.nic)
-    took = recovery_ns(rates, trial.fault.host, view.effect_ns, hit_end_ns, span)
+    struck = trial.fault.host, trial.fault.nic
+    took = recovery_ns(view.struck_rates, *struck, view.effect_ns, hit_end_ns, span)
     return None if took is None else took / 1e6
 
 

@@ -33,6 +33,15 @@ def test_several_runs_go_into_one_folder(tmp_path: Path) -> None:
     assert len(json.loads((out / "summary.json").read_text())["runs"]) == 2
 
 
+def test_a_folder_that_is_given_twice_is_refused(tmp_path: Path) -> None:
+    folder, out = make(tmp_path / "a"), tmp_path / "both"
+    (tmp_path / "link").symlink_to(folder)
+    for again in (folder, tmp_path / "link"):
+        status, text = run(folder, again, "-o", out)
+        assert status == 2 and f"{folder} and {again} are the same; give each run once" in " ".join(text.split())
+        assert not out.exists()
+
+
 def test_a_trial_that_cannot_be_read_is_named_on_the_terminal(tmp_path: Path) -> None:
     folder = make(tmp_path)
     broken = sorted((folder / "trials").glob("*/trial.json"))[0]

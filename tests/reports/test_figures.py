@@ -34,7 +34,7 @@ from reports.palette import GLYPHS, glyph
 from reports.recovery import throughput
 from reports.setting import setting_of
 from reports.trial import Trial
-from reports.wording import number, plural
+from reports.wording import number, plural, sized
 
 SIZES = {1 << 20: 12, 8 << 20: 6}
 
@@ -405,3 +405,20 @@ def test_a_panel_with_fewer_repeats_says_so(frame: pd.DataFrame) -> None:
     assert "first 5 repeats" not in hit_cost.caption(frame)
     few = frame.assign(stall_ms=frame["stall_ms"].where(frame["repeat"] == 0))
     assert "first 5 repeats per point, second 1 repeat per point" in hit_cost.caption(few)
+
+
+def test_recovery_counts_what_is_not_known_by_size_and_says_why(frame: pd.DataFrame) -> None:
+    went_on = frame[frame["system"] == "balance"]
+    known = went_on.assign(recover_ms=5.0)
+    assert "not known" not in recovery.caption(known)
+    smallest = known["size_bytes"].min()
+    few = known.assign(recover_ms=known["recover_ms"].where(known["size_bytes"] != smallest))
+    count = int((few["size_bytes"] == smallest).sum())
+    assert f"{count} trials is not known ({count} of {sized(int(smallest))}): the iteration" in recovery.caption(few)
+    stopped = few.assign(status="failed")
+    assert "not known" not in recovery.caption(stopped)
+
+
+def test_the_caption_says_where_every_line_draws_times_of_0(frame: pd.DataFrame) -> None:
+    told = aftermath.caption(frame)
+    assert all(f"drawn at {least:g} ms" in told for least in set(aftermath.LEAST.values()))

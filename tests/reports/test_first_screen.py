@@ -17,7 +17,7 @@ from reports.figures import style
 from reports.headline import Line, headline
 from reports.load import load_folder, load_folders
 from reports.measures import trial_frame
-from reports.overview import cells_of, overview, scope_note
+from reports.overview import cells_of, overview, scope_note, unit
 from reports.page import html
 from reports.report import content
 from reports.summary import sentences
@@ -56,7 +56,7 @@ METRICS = ["before_gbs", "after_gbs", "after_ms", "slowdown", "lost_ms", "share"
 def without(frame: pd.DataFrame, rows: "pd.Series[bool]", faulted: bool = True) -> pd.DataFrame:
     """`frame` with the trials in `rows` inconclusive, and if not `faulted` before their fault."""
     made = frame.copy()
-    made.loc[rows, ["status", "expected", "disturbed"]] = ["inconclusive", False, ""]
+    made.loc[rows, ["status", "expected", "disturbed", "reason"]] = ["inconclusive", False, "", ""]
     made.loc[rows, METRICS] = float("nan")
     made["checked"] = made["checked"].fillna(0)
     made.loc[rows, "faulted"] = faulted
@@ -215,6 +215,15 @@ def test_of_many_cells_those_that_stopped_share_a_row_and_do_not_vanish(frame: p
     )
     left, _ = figure.draw(lines).axes
     assert [text.get_text() for text in left.texts].count("stopped") == 2
+
+
+def test_a_run_without_a_conclusive_trial_says_why_and_keeps_the_unit(frame: pd.DataFrame) -> None:
+    why = "no rank said anything for 0.02 s: raise sweep.limits.iteration"
+    rows = frame["system"] != ""
+    none = without(frame, rows).assign(reason=why, before_ms=float("nan"))
+    (told,) = [text for text in sentences(none, []) if "stayed inconclusive" in text]
+    assert told.endswith(f". Reason: {why} ({len(none)} times).")
+    assert unit(headline(none)) == "GB/s"
 
 
 def test_of_many_cells_without_a_fault_the_first_are_shown(frame: pd.DataFrame) -> None:

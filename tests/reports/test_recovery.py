@@ -1,5 +1,6 @@
 """Throughput and recovery from counters made by hand: 100 Mbit/s, a gap after the fault, then 50 Mbit/s."""
 
+from collections.abc import Callable
 from itertools import accumulate
 
 import pandas as pd
@@ -42,7 +43,7 @@ def test_a_counter_that_goes_back_says_nothing() -> None:
 
 
 def test_recovery_lasts_until_traffic_is_back() -> None:
-    took = recovery_ns(throughput(counters()), "host0", FAULT, 400 * MS, (400 * MS, 600 * MS))
+    took = recovery_ns(throughput(counters()), "host0", "eth1", FAULT, 400 * MS, (400 * MS, 600 * MS))
     assert took == pytest.approx(BACK - FAULT)
 
 
@@ -59,9 +60,9 @@ def test_close_samples_tell_it_to_a_millisecond_and_bursts_do_not_count() -> Non
         idle = FAULT <= t_ns < back and t_ns != burst
         sent += 0 if idle else int(62_500 * (following - t_ns) / (10 * MS))
     fine = pd.DataFrame(rows, columns=["t_ns", "host", "nic", "rx_bytes", "tx_bytes", "up"])
-    assert recovery_ns(throughput(fine), "host0", FAULT, 400 * MS, (400 * MS, 600 * MS)) == back - FAULT
+    assert recovery_ns(throughput(fine), "host0", "eth1", FAULT, 400 * MS, (400 * MS, 600 * MS)) == back - FAULT
     coarse = throughput(thinned(fine, APART_NS))
-    assert recovery_ns(coarse, "host0", FAULT, 400 * MS, (400 * MS, 600 * MS)) == pytest.approx(
+    assert recovery_ns(coarse, "host0", "eth1", FAULT, 400 * MS, (400 * MS, 600 * MS)) == pytest.approx(
         back - FAULT, abs=10 * MS
     )
 
@@ -81,7 +82,7 @@ def hole(quiet_ns: tuple[int, int], begins_ns: int) -> pd.DataFrame:
 def recovered(samples: pd.DataFrame, window: tuple[int, int]) -> float | None:
     rates = throughput(samples)
     since_ns = effect_ns(rates, "host0", "eth1", window)
-    return recovery_ns(rates, "host0", since_ns, 400 * MS, (400 * MS, 600 * MS))
+    return recovery_ns(rates, "host0", "eth1", since_ns, 400 * MS, (400 * MS, 600 * MS))
 
 
 def test_what_was_sent_before_the_fault_had_taken_effect_is_no_recovery() -> None:
@@ -137,32 +138,67 @@ def test_thinned_rows_are_those_found_one_by_one(steps: list[int], apart_ms: int
 
 def test_counters_too_coarse_to_say_say_nothing() -> None:
     rates = throughput(counters())
-    assert recovery_ns(rates, "host0", FAULT, FAULT + 20 * MS, (400 * MS, 600 * MS)) is None
-    assert recovery_ns(rates, "host0", FAULT, 400 * MS, (400 * MS, 420 * MS)) is None
-    assert recovery_ns(rates, "nobody", FAULT, 400 * MS, (400 * MS, 600 * MS)) is None
+    assert recovery_ns(rates, "host0", "eth1", FAULT, FAULT + 20 * MS, (400 * MS, 600 * MS)) is None
+    assert recovery_ns(rates, "host0", "eth1", FAULT, 400 * MS, (400 * MS, 420 * MS)) is None
+    assert recovery_ns(rates, "nobody", "eth1", FAULT, 400 * MS, (400 * MS, 600 * MS)) is None
 
 
-def flapping(stops_ns: tuple[int, int] = (0, 0)) -> pd.DataFrame:
+def flapping(stops_ns: tuple[int, int] = (0, 0), up_mbit_s: int = 50) -> pd.DataFrame:
     """Two NICs at 50 Mbit/s, sampled every millisecond; eth1 is down in the hit iteration, and half of the time after
-    it. eth0 sends nothing in `stops_ns`."""
+    it. eth0 sends nothing in `stops_ns`, and `up_mbit_s` while eth1 is up later."""
     rows = []
     for nic in ("eth0", "eth1"):
         sent = 0
         for t_ns in range(0, 810 * MS, MS):
-            rows.append((t_ns, "host0", nic, 0, sent, True))
             down = FAULT <= t_ns < 400 * MS or (t_ns >= 400 * MS and t_ns // (50 * MS) % 2 == 0)
+            rows.append((t_ns, "host0", nic, 0, sent, not (nic == "eth1" and down)))
             idle = down if nic == "eth1" else stops_ns[0] <= t_ns < stops_ns[1]
-            sent += 0 if idle else 6_250
+            sent += 0 if idle else 125 * (up_mbit_s if t_ns >= 400 * MS and not down else 50)
     return pd.DataFrame(rows, columns=["t_ns", "host", "nic", "rx_bytes", "tx_bytes", "up"])
 
 
+@pytest.mark.parametrize("up_mbit_s", [50, 80])
 @pytest.mark.parametrize(("stops", "took"), [((0, 0), 0), ((FAULT, FAULT + 30 * MS), 30 * MS)])
-def test_a_nic_that_flaps_is_no_measure_of_the_others(stops: tuple[int, int], took: float) -> None:
-    # With eth1 the host sends 100 Mbit/s later, which it cannot while eth1 is down.
-    rates = throughput(flapping(stops))
-    span = 400 * MS, 800 * MS
-    assert recovery_ns(without(rates, "eth1"), "host0", FAULT, 400 * MS, span) == took
-    assert recovery_ns(rates, "host0", FAULT, 400 * MS, span) == 200 * MS  # as it was told: the hit iteration's rest
+def test_a_nic_that_flaps_is_no_measure_of_the_others(stops: tuple[int, int], took: float, up_mbit_s: int) -> None:
+    # With eth1 the host sends 100 Mbit/s later or more, and eth0 alone may be faster, which it cannot without eth1.
+    rates = throughput(flapping(stops, up_mbit_s))
+    assert recovery_ns(rates, "host0", "eth1", FAULT, 400 * MS, (400 * MS, 800 * MS)) == took
+
+
+def test_without_time_that_the_nic_is_down_later_it_is_not_known() -> None:
+    rates = throughput(flapping())
+    assert recovery_ns(rates, "host0", "eth1", FAULT, 400 * MS, (450 * MS, 500 * MS)) is None
+
+
+def sampled(mbit_s: Callable[[int], int], fine_until_ns: int = 500 * MS) -> pd.DataFrame:
+    """eth0 sends `mbit_s` of the millisecond; it is sampled every millisecond from the fault, then every 10 ms."""
+    kept = [*range(FAULT - 20 * MS, fine_until_ns, MS), *range(fine_until_ns, 610 * MS, 10 * MS)]
+    sent = list(accumulate((125 * mbit_s(at) for at in range(610)), initial=0))
+    rows = [(t_ns, "host0", "eth0", 0, sent[t_ns // MS], True) for t_ns in kept]
+    return pd.DataFrame(rows, columns=["t_ns", "host", "nic", "rx_bytes", "tx_bytes", "up"])
+
+
+def test_bursts_of_a_millisecond_are_no_level_to_return_to() -> None:
+    """Two NICs that take turns: every third millisecond has twice the rate of the others, healthy or not."""
+    rates = throughput(sampled(lambda at: 100 if at % 3 == 0 else 50))
+    assert recovery_ns(rates, "host0", "eth1", FAULT, 250 * MS, (260 * MS, 600 * MS)) == 0
+
+
+@pytest.mark.parametrize(
+    ("mbit_s", "took"),
+    [
+        (lambda at: 30 if 200 <= at < 300 else 100, None),  # it went on, more slowly
+        (lambda at: 0 if 200 <= at < 294 else 100, 94 * MS),
+        (lambda at: 0 if 207 <= at < 294 else 100, 94 * MS),  # what was on its way came first
+        (lambda at: 0 if 200 <= at < 300 else 100, 100 * MS),
+        (lambda at: 0 if 250 <= at < 253 or 200 <= at < 205 else 40 if at < 300 else 100, None),
+    ],
+)
+def test_what_never_returned_in_the_hit_iteration_is_the_pause_or_not_known(
+    mbit_s: Callable[[int], int], took: float | None
+) -> None:
+    rates = throughput(sampled(mbit_s))
+    assert recovery_ns(rates, "host0", "eth1", FAULT, 300 * MS, (300 * MS, 600 * MS)) == took
 
 
 def test_a_host_of_one_nic_has_no_other() -> None:

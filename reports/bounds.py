@@ -3,8 +3,9 @@
 A bound applies to cells: one system, one size, one fault, one point of the axes. It holds if every cell that it selects
 is within it, either by the metric's aggregate over repeats (`reports.metrics`) or by its worst repeat. If all trials of
 a cell stayed inconclusive, the cell was not measured; the bound is then "not measured", unless another cell already
-misses it. So is a bound on the worst repeat if one repeat was not measured. A value that a cell need not have, such as
-the T/T0 of a system that is supposed to stop, does not count as missing.
+misses it. So is a bound on the worst repeat if one repeat was not measured, and one on a median if the trials whose
+healthy iterations something else slowed could lie to either side of it and so decide it. A value that a cell need not
+have, such as the T/T0 of a system that is supposed to stop, does not count as missing.
 """
 
 from collections.abc import Mapping
@@ -50,6 +51,22 @@ class Held:
         return Target(self.what, self.wanted, came_to, self.met, self.detail)
 
 
+@dataclass(frozen=True)
+class _Cell:
+    """One cell's value, and where it lies whatever the values are that something else made unknown."""
+
+    name: str
+    value: float
+    least: float
+    most: float
+
+    def surely_outside(self, low: float | None, high: float | None) -> bool:
+        return (high is not None and self.least > high) or (low is not None and self.most < low)
+
+    def surely_within(self, low: float | None, high: float | None) -> bool:
+        return max(_excess(self.least, low, high), _excess(self.most, low, high)) <= 0
+
+
 def held_in(folder: Path) -> list[Held]:
     """Every bound of the run in `folder`. Raises `ReportError` if the folder cannot be read."""
     loaded = load_folder(folder)
@@ -79,16 +96,20 @@ def _held(frame: pd.DataFrame, bound: Mapping[str, Any]) -> Held | None:
     what, wanted = _what(bound), _wanted(low, high)
     if not cells:
         return Held(what, wanted, NOTHING_MEASURED, None, f"none of {plural(len(chosen), 'trial')} measured it")
-    worst = max(cells, key=lambda cell: _excess(cell[1], low, high))
-    names = f"{worst[0]}, the worst of {len(cells)} cells" if len(cells) > 1 else worst[0]
+    surely = [cell for cell in cells if cell.surely_outside(low, high)]
+    worst = max(surely or cells, key=lambda cell: _excess(cell.value, low, high))
+    names = f"{worst.name}, the worst of {len(cells)} cells" if len(cells) > 1 else worst.name
+    doubtful = sum(not cell.surely_outside(low, high) and not cell.surely_within(low, high) for cell in cells)
+    if doubtful:
+        names += f"; the trials whose value is not known decide it in {plural(doubtful, 'cell')}"
     gaps = [plural(len(holes), "other cell")] if holes else []
     gaps += (
         [f"{plural(sum(partly.values()), 'trial')} of {'these' if len(cells) > 1 else 'this one'}"] if partly else []
     )
     names += f"; not measured: {' and '.join(gaps)}, first {next(iter([*holes, *partly]))}" if gaps else ""
-    source = "simulated" if SIMULATED in worst[0] else "measured"
-    met = _excess(worst[1], low, high) <= 0
-    return Held(what, wanted, _told(worst[1], low, high), None if met and gaps else met, names, source)
+    source = "simulated" if SIMULATED in worst.name else "measured"
+    met = False if surely else None if gaps or doubtful else True
+    return Held(what, wanted, _told(worst.value, low, high), met, names, source)
 
 
 def _told(value: float, low: float | None, high: float | None) -> str:
@@ -100,7 +121,7 @@ def _told(value: float, low: float | None, high: float | None) -> str:
 
 def _cells(
     frame: pd.DataFrame, chosen: pd.DataFrame, bound: Mapping[str, Any]
-) -> tuple[list[tuple[str, float]], list[str], dict[str, int]]:
+) -> tuple[list[_Cell], list[str], dict[str, int]]:
     """Every cell that measured the metric, with its value; the cells that should have measured it but did not; and, if
     the bound is on each trial, those of which some trials did not, and how many."""
     metric = METRICS[str(bound["metric"])]
@@ -114,9 +135,16 @@ def _cells(
         every = bound.get("of") == "worst"
         if known.size:
             farthest = max(known, key=lambda value: _excess(float(value), low, high))
-            counted = farthest if every else metric.together(known)
+            counted = float(farthest if every else metric.together(known, low=int(metric.reads_low(part).sum())))
             of = f"{known.size} of " if missing else ""
-            cells.append((f"{name}, {of}{plural(int(known.size) + missing, 'trial')}", float(counted)))
+            told = f"{name}, {of}{plural(int(known.size) + missing, 'trial')}"
+            slowed = int(metric.not_known(part).sum())
+            between = (counted, counted) if every or not slowed else stats.median_between(known, slowed)
+            if counted == counted:
+                cells.append(_Cell(told, counted, *between))
+            else:
+                holes.append(str(name))
+                continue
             if missing and every:
                 partly[str(name)] = missing
         elif missing:

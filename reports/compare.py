@@ -6,12 +6,15 @@ its trials now fail, is a regression; if NEW lacks a measure for another reason,
 metric that is a total (`reports.metrics`), totals are shown and judged, scaled to the number of trials of NEW.
 """
 
+import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import pandas as pd
 
+from r2ccl_core.student import student_t
+from reports import stats
 from reports.change import Change, change
 from reports.metrics import METRICS
 from reports.rules import Rule, Rules
@@ -71,6 +74,18 @@ class Finding:
         return self.totals if total else (self.base.median, self.new.median)
 
 
+def would_show(finding: Finding) -> int | None:
+    """About how many repeats of each side would show a difference as large as the tolerance; None: not practical."""
+    found = finding.change
+    if found is None or found.low != found.low:
+        return None
+    repeats = min(found.base_n, found.new_n)
+    ends = (math.log(found.low), math.log(found.high)) if finding.relative else (found.low, found.high)
+    degrees = repeats - 1 if found.paired else found.base_n + found.new_n - 2
+    spread = (ends[1] - ends[0]) / 2 * repeats**0.5 / student_t(max(1, degrees))
+    return stats.repeats_to_show(spread, math.log1p(finding.tolerance) if finding.relative else finding.tolerance)
+
+
 def compare(base: pd.DataFrame, new: pd.DataFrame, rules: Rules, *, paired: bool = False) -> list[Finding]:
     """Applies every rule to every cell (case, size, system) of either frame (`reports.measures.trial_frame` of one
     run)."""
@@ -107,16 +122,26 @@ def _finding(
     tolerance = rule.tolerance
     yield Finding(
         *cell, rule.metric, rule.better, tolerance.amount, tolerance.relative,
-        estimate(theirs.values()), estimate(ours.values()), (sum(theirs.values()), sum(ours.values())),
+        _estimate(base, rule.metric), _estimate(new, rule.metric), (sum(theirs.values()), sum(ours.values())),
         found, conclusion,
     )  # fmt: skip
 
 
 def _values(part: pd.DataFrame, metric: str) -> dict[Hashable, float]:
-    """The measure by repeat (healthy trials have several, distinguished by their scenario); unknown values are left
-    out."""
-    rows = zip(part["scenario"], part["repeat"], part[metric], strict=True)
+    """The measure by repeat (healthy trials have several, distinguished by their scenario). Unknown values are left
+    out, and those that are too low count as the lowest known one."""
+    low = METRICS[metric].reads_low(part) & part[metric].isna()
+    counted = stats.with_low(part[metric], int(low.sum()))
+    if not counted.size:
+        return {}
+    values = part[metric].where(~low, counted.min())  # as in the median, or only the high ones would be compared
+    rows = zip(part["scenario"], part["repeat"], values, strict=True)
     return {(scenario, repeat): float(value) for scenario, repeat, value in rows if value == value}
+
+
+def _estimate(part: pd.DataFrame, metric: str) -> Estimate:
+    """The same as in the report."""
+    return estimate(part[metric], int(METRICS[metric].reads_low(part).sum()))
 
 
 def _judged(
@@ -145,9 +170,7 @@ def _judged(
 def _unknown(part: pd.DataFrame, metric: str) -> "pd.Series[bool]":
     """The trials that ran and of which the measure stays unknown: they are inconclusive, or something else slowed
     their healthy iterations."""
-    unknown = part["status"] == "inconclusive"
-    if METRICS[metric].against_healthy:
-        unknown |= part["disturbed"] != ""
+    unknown = (part["status"] == "inconclusive") | METRICS[metric].not_known(part)
     return unknown & part[metric].isna()
 
 
@@ -157,7 +180,7 @@ def _missing(metric: str, part: pd.DataFrame) -> Conclusion:
         return "not run in NEW"
     if (part["status"] == "inconclusive").all():
         return "inconclusive in NEW"
-    if _unknown(part, metric).all():
+    if (_unknown(part, metric) | part[metric].notna()).all():
         return "not known in NEW"
     ended = part[part["status"] != "inconclusive"]
     if METRICS[metric].of.endswith("went on") and (ended["status"] == "failed").all():

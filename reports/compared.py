@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from reports import machine
-from reports.compare import Finding, is_open, regressions
+from reports.compare import Finding, is_open, regressions, would_show
 from reports.machines import Difference
 from reports.metrics import METRICS
 from reports.stats import Estimate
@@ -82,10 +82,29 @@ def told(findings: Sequence[Finding], differences: Sequence[Difference]) -> list
     else:
         shown = f"No regression is shown in {pairs}"
     lines.append("; ".join([shown, *_untold(compared)]) + ".")
+    lines.extend(_would_show(compared))
     lines.extend(_left_out(findings))
     if not failed and is_open(findings):
         lines.append("Whether NEW is worse is unknown (exit status 3): run the missing trials, or more repeats.")
     return lines
+
+
+def _would_show(findings: Sequence[Finding]) -> Iterator[str]:
+    """How many repeats would show a difference, which qualifies `no difference shown`."""
+    none = [finding for finding in findings if finding.conclusion == "no difference shown" and finding.change]
+    if not none:
+        return
+    needed = {id(finding): would_show(finding) or float("inf") for finding in none}
+    most = max(none, key=lambda finding: needed[id(finding)])
+    where = f"{most.metric} of {plain(most.system)}{at_size(most.size_bytes)}"
+    count, had = needed[id(most)], min(most.base.n, most.new.n)
+    if count <= had:
+        return
+    if count == float("inf"):
+        told = f"no practical number of repeats would show the tolerated one of {where}, which vary most"
+    else:
+        told = f"about {count} repeats would show the tolerated one of {where}, which vary most"
+    yield f"No difference is shown in {plural(len(none), 'comparison')}; {told}."
 
 
 def _left_out(findings: Sequence[Finding]) -> Iterator[str]:

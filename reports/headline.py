@@ -102,11 +102,13 @@ def headline(frame: pd.DataFrame) -> list[Line]:
 
 
 def at_largest(lines: Sequence[Line]) -> list[Line]:
-    """The lines with the largest size of their setup, where bandwidth, not latency, decides."""
-    largest: dict[str, int] = {}
+    """The lines with the largest size of their system in their setup, where bandwidth, not latency, decides. Another
+    system, as of another run, may have a larger one."""
+    largest: dict[tuple[str, str], int] = {}
     for line in lines:
-        largest[line.setup] = max(line.size_bytes, largest.get(line.setup, 0))
-    return [line for line in lines if line.size_bytes == largest[line.setup]]
+        key = line.setup, line.system
+        largest[key] = max(line.size_bytes, largest.get(key, 0))
+    return [line for line in lines if line.size_bytes == largest[line.setup, line.system]]
 
 
 def healthy_shares(lines: Sequence[Line]) -> dict[str, dict[str, float]]:
@@ -124,6 +126,7 @@ def healthy_shares(lines: Sequence[Line]) -> dict[str, dict[str, float]]:
 def _line(part: pd.DataFrame) -> Line:
     first: Any = part.iloc[0]
     conclusive = part["status"] != "inconclusive"
+    low = {name: int(metric.reads_low(part).sum()) for name, metric in METRICS.items()}
     return Line(
         case=str(first["case"]),
         setup=str(first["setup"]),
@@ -150,9 +153,9 @@ def _line(part: pd.DataFrame) -> Line:
         source=str(first["source"]),
         transport=str(first["transport"]),
         rdma_type="+".join(sorted({kind for kind in part["rdma_type"] if kind})),
-        estimates={name: stats.estimate(part[name]) for name in METRICS},
+        estimates={name: stats.estimate(part[name], low[name]) for name in METRICS},
         worst={name: metric.together(part[name], "worst") for name, metric in METRICS.items()},
-        told={name: metric.together(part[name]) for name, metric in METRICS.items()},
+        told={name: metric.together(part[name], low=low[name]) for name, metric in METRICS.items()},
     )
 
 

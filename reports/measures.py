@@ -116,6 +116,8 @@ def _about(view: View, run: LoadedRun) -> dict[str, Any]:
         "faulted": trial.fault is not None,
         "disturbed": cost.disturbed(view),
         "disturbed_slowdown": cost.disturbed_slowdown(view),
+        "reads_low": cost.reads_low(view),
+        "slowdown_reads_low": cost.slowdown_reads_low(view),
         "comes_and_goes": view.comes_and_goes,
         "hosts": setting.hosts,
         "ranks": setting.ranks,

@@ -1,7 +1,8 @@
 """The first table of a report: each system's healthy speed, speed after the fault, time lost and wrong elements. Pure.
 
 A system has one row. Over several faults or points of the axes it states the range over the cells, and which was the
-worst. Speeds are those of the largest size, where bandwidth and not latency decides. The cost of a fault is also stated
+worst. Speeds are those of its largest size, where bandwidth and not latency decides; a row says its size where other
+systems, as of another run, have a larger one. The cost of a fault is also stated
 for the smaller sizes, in small print. Wrong elements are counted over all trials. Cells whose trials all stayed
 inconclusive are named, and every range says that it is without them.
 """
@@ -50,6 +51,8 @@ class Row:
     """A note on trials that ended unexpectedly, if any did."""
     unmeasured: str = ""
     """Which of its cells were not measured, if any."""
+    size: str = ""
+    """The size that its numbers are of, where it did not run the largest size that others ran."""
 
     @property
     def cells(self) -> tuple[Cell, ...]:
@@ -58,9 +61,11 @@ class Row:
 
 
 def cells_of(lines: Sequence[Line]) -> list[Line]:
-    """The cells that the first table and figure show: the largest size, with a fault if any cell has one."""
+    """The cells that the first table and figure show: each system's largest size, with a fault if any of its cells has
+    one."""
     top = at_largest(lines)
-    return [line for line in top if line.with_fault] or top
+    faulted = {line.system for line in top if line.with_fault}
+    return [line for line in top if line.with_fault or line.system not in faulted]
 
 
 def speed(lines: Sequence[Line]) -> str:
@@ -76,12 +81,24 @@ def unit(lines: Sequence[Line]) -> str:
 
 
 def overview(lines: Sequence[Line]) -> list[Row]:
-    """One row per system, in the order of the headline table."""
+    """One row per system of every run, by run, then in the order of the headline table."""
     shown, kind = cells_of(lines), speed(lines)
-    return [
-        _row(system, [li for li in shown if li.system == system], [li for li in lines if li.system == system], kind)
-        for system in dict.fromkeys(line.system for line in shown)
-    ]
+    smaller = {id(line) for line in smaller_than_others(lines)}
+    rows = []
+    for system in dict.fromkeys(line.system for line in sorted(shown, key=lambda line: line.run)):
+        cells = [line for line in shown if line.system == system]
+        row = _row(system, cells, [line for line in lines if line.system == system], kind)
+        sizes = dict.fromkeys(sized(line.size_bytes) for line in cells)
+        rows.append(replace(row, size=f"at {', '.join(sizes)}" if any(id(line) in smaller for line in cells) else ""))
+    return rows
+
+
+def smaller_than_others(lines: Sequence[Line]) -> list[Line]:
+    """The cells of the first table of systems that did not run the largest size that others of their setup ran."""
+    largest: dict[str, int] = {}
+    for line in lines:
+        largest[line.setup] = max(line.size_bytes, largest.get(line.setup, 0))
+    return [line for line in cells_of(lines) if line.size_bytes < largest[line.setup]]
 
 
 def _row(system: str, cells: Sequence[Line], own: Sequence[Line], kind: str) -> Row:
@@ -89,7 +106,7 @@ def _row(system: str, cells: Sequence[Line], own: Sequence[Line], kind: str) -> 
     return Row(
         system,
         _without_unmeasured(_healthy(cells, f"before_{kind}"), cells),
-        _without_unmeasured(_after(cells, f"after_{kind}"), cells),
+        _without_unmeasured(_after(cells, own, f"after_{kind}"), cells),
         _without_unmeasured(_with_unknown(_with_smaller(_slowdown(cells), own, "slowdown"), own, "slowdown"), cells),
         _without_unmeasured(_with_unknown(_with_smaller(_lost(cells), own, "lost_ms"), own, "lost_ms"), cells),
         _wrong(own),
@@ -208,10 +225,14 @@ def _of(what: str) -> str:
     return f" of {what}" if what else ""
 
 
-def _after(cells: Sequence[Line], metric: str) -> Cell:
+def _after(cells: Sequence[Line], own: Sequence[Line], metric: str) -> Cell:
     if _all_stopped(cells):
-        late = max((line.worst["error_after_ms"] for line in cells if line["error_after_ms"].n), default=None)
-        return Cell("stopped", f"at most {number(late)} ms after the fault" if late is not None else "")
+        known = [line for line in own if line["error_after_ms"].n]
+        late = max(known, key=lambda line: line.worst["error_after_ms"], default=None)
+        if late is None:
+            return Cell("stopped")
+        at = "" if any(late.size_bytes == line.size_bytes for line in cells) else at_size(late.size_bytes)
+        return Cell("stopped", f"at most {number(late.worst['error_after_ms'])} ms after the fault{at}")
     cell, stopped = _spread(cells, metric), [line for line in cells if _all_stopped([line])]
     return _with_caveat(cell, f"stopped: {named(stopped, cells)}" if stopped else "")
 
@@ -271,7 +292,8 @@ def scope_note(lines: Sequence[Line]) -> str:
     cells = cells_of(lines)
     if not cells:
         return ""
-    sizes = ", ".join(dict.fromkeys(sized(line.size_bytes) for line in cells if line.size_bytes))
+    smaller = {id(line) for line in smaller_than_others(lines)}
+    sizes = ", ".join(dict.fromkeys(sized(li.size_bytes) for li in cells if li.size_bytes and id(li) not in smaller))
     counts = sorted({line.conclusive for line in cells if line.conclusive})
     if not counts:
         return "No trial is conclusive."

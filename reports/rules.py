@@ -144,7 +144,9 @@ DEFAULT = Rules.model_validate(
     }
 )
 """The rules that apply without a rules file. Time lost is judged by what it is made of: the mean of the iterations
-since the fault, and healthy ones. By itself it is not known where something slowed the healthy iterations."""
+since the fault, and healthy ones. By itself it is not known where something slowed the healthy iterations, which would
+leave most comparisons of short operations open. Nor has it a tolerance that suits all trials: it may be 0 or less, so
+that there is no ratio, and an amount that matters in a short trial is noise in a long one. A rules file may add it."""
 
 
 def load_rules(path: Path) -> Rules:

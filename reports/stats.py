@@ -105,10 +105,40 @@ def interval(values: Iterable[float | None], seed: int = 0) -> tuple[float, floa
     return float(low), float(high)
 
 
-def estimate(values: Iterable[float | None], seed: int = 0) -> Estimate:
-    """Median and interval over repeats."""
+def with_low(values: Iterable[float | None], low: int) -> Floats:
+    """The known values, and `low` more of which only is known that they are low: each counts as the lowest known one.
+
+    So the median is that of all; no value is left if it would be one of the low ones. Without them it would be higher,
+    because they are not known for being low.
+    """
     there = known(values)
-    return Estimate(median(there), *interval(there, seed), int(there.size))
+    if not low or not there.size:
+        return there
+    if (there.size + low - 1) // 2 < low:
+        return there[:0]
+    return np.concatenate([np.full(low, there.min()), there])
+
+
+def median_between(values: Iterable[float | None], unknown: int) -> tuple[float, float]:
+    """Where the median of the known values and of `unknown` others lies, whatever these are; infinite where they decide
+    it. NaN if there are none."""
+    there = known(values)
+    if not there.size + unknown:
+        return float("nan"), float("nan")
+    return _median_with(there, -math.inf, unknown), _median_with(there, math.inf, unknown)
+
+
+def _median_with(there: Floats, value: float, count: int) -> float:
+    ordered = np.sort(np.concatenate([there, np.full(count, value)]))
+    ends = ordered[[(ordered.size - 1) // 2, ordered.size // 2]]
+    return float(ends[0]) if ends[0] == ends[1] else float(ends.mean())
+
+
+def estimate(values: Iterable[float | None], low: int = 0, seed: int = 0) -> Estimate:
+    """Median and interval over repeats, `low` of which are not known because they are too low (`with_low`)."""
+    there = known(values)
+    counted = with_low(there, low)
+    return Estimate(median(counted), *interval(counted, seed), int(there.size) if counted.size else 0)
 
 
 def slowdown(before_ns: Sequence[float], after_ns: Sequence[float]) -> float:
@@ -162,6 +192,10 @@ def pairs_to_show(spread: float, effect: float) -> int | None:
 
     `spread` is the standard deviation of the logarithms of the ratios (`Difference.spread`).
     """
-    wanted = math.log1p(effect)
+    return repeats_to_show(spread, math.log1p(effect))
+
+
+def repeats_to_show(spread: float, wanted: float) -> int | None:
+    """The same of a difference of `wanted` in the unit of `spread`, the standard deviation."""
     enough = (n for n in range(MIN_PAIRS, MOST_PAIRS + 1) if student_t(n - 1) * spread / n**0.5 < wanted)
     return next(enough, None)

@@ -23,6 +23,9 @@ from reports.wording import NOT_MEASURED, at_size, number, percent, plain, plura
 MOST_COMPARISONS = 10
 """At most this many comparisons: all pairs of five systems."""
 
+MOST_PER_SIZE = 4
+"""T/T0 and time lost are told of so many sizes, the largest."""
+
 SOUGHT = 0.05
 """The relative difference between systems that the repeats should be able to show."""
 
@@ -211,7 +214,7 @@ def _system(trials: pd.DataFrame, lines: Sequence[Line], cells: Sequence[Line]) 
     models = dict.fromkeys(number(line.model) for line in largest if line.model is not None)
     model = f"; the model says {', '.join(models)}" if models else ""
     kept = f"{name} went on at {left} % of its healthy speed (T/T0 {_per_size(known)}{model})"
-    return f"{kept}{_lost(largest)}{_switch(faulted)}{lost}."
+    return f"{kept}{_lost(lines)}{_switch(faulted)}{lost}."
 
 
 def _no_slowdown(faulted: pd.DataFrame) -> str:
@@ -267,16 +270,20 @@ def _kind(trial: "pd.Series") -> str:
 
 
 def _lost(lines: Sequence[Line]) -> str:
-    """Time lost against healthy iterations over the whole trial, for the cells of one size."""
+    """Time lost against healthy iterations over the whole trial, by size as T/T0 is."""
     known = [line for line in lines if line["lost_ms"].n]
     if not known:
         return ""
+    sizes = sorted({line.size_bytes for line in known})
     most = number(max(line.worst["lost_ms"] for line in known))
     worst = f", at most {most} ms" if sum(line["lost_ms"].n for line in known) > 1 else ""
-    at = f"{at_size(known[0].size_bytes)}{worst}".removeprefix(" ").removeprefix(", ")
+    at = f"{'' if len(sizes) > 1 else at_size(known[0].size_bytes)}{worst}".removeprefix(" ").removeprefix(", ")
     where = f" ({at})" if at else ""
-    medians = " to ".join(dict.fromkeys(map(number, _ends([line["lost_ms"].median for line in known]))))
-    return f" and lost {medians} ms against healthy iterations over the whole trial{where}"
+    medians = ", ".join(
+        f"{_range([line['lost_ms'].median for line in known if line.size_bytes == size])} ms"
+        f"{at_size(size) if len(sizes) > 1 else ''}" for size in sizes[-MOST_PER_SIZE:]
+    )  # fmt: skip
+    return f" and lost {medians} against healthy iterations over the whole trial{where}"
 
 
 def _switch(faulted: pd.DataFrame) -> str:
@@ -297,7 +304,7 @@ def _per_size(lines: Sequence[Line]) -> str:
     by_size: dict[int, list[float]] = {}
     for line in sorted(lines, key=lambda line: line.size_bytes):
         by_size.setdefault(line.size_bytes, []).append(line["slowdown"].median)
-    return ", ".join(f"{_range(medians)}{at_size(size)}" for size, medians in list(by_size.items())[-4:])
+    return ", ".join(f"{_range(medians)}{at_size(size)}" for size, medians in list(by_size.items())[-MOST_PER_SIZE:])
 
 
 def _range(values: Sequence[float]) -> str:

@@ -45,7 +45,7 @@ class Target:
         if not self.judged:
             return "not judged"
         unknown = "not measured" if self.measured == NOTHING_MEASURED else "not measured everywhere"
-        return {True: "reached", False: "missed", None: unknown}[self.met]
+        return {True: "held", False: "missed", None: unknown}[self.met]
 
 
 def targets(lines: Sequence[Line]) -> list[Target]:
@@ -83,7 +83,7 @@ def _of_write_bw(lines: Sequence[Line]) -> Iterator[Target]:
     top = [line for line in at_largest(lines) if line["before_gbs"].n]
     several = len({line.scenario for line in top}) > 1
     for limit in (line for line in top if line.rdma_type):
-        beside = [line for line in top if line.setup == limit.setup and line.scenario == limit.scenario]
+        beside = [line for line in top if _of_one_cell(line, limit)]
         shares = {
             line.system: line["before_gbs"].median / limit["before_gbs"].median for line in beside if not line.rdma_type
         }
@@ -104,6 +104,10 @@ def _of_write_bw(lines: Sequence[Line]) -> Iterator[Target]:
                 + _of(limit.scenario if several else ""),
                 judged=not soft,
             )
+
+
+def _of_one_cell(one: Line, other: Line) -> bool:
+    return (one.setup, one.scenario, one.size_bytes) == (other.setup, other.scenario, other.size_bytes)
 
 
 def _slowdown(line: Line) -> Target | None:

@@ -87,8 +87,14 @@ def _points(record: stored.Trial, several: bool) -> str:
 def told(records: Iterable[stored.Trial], metrics: Iterable[Metric]) -> dict[str, float]:
     """Each of `metrics` over `records`, as in the report; unknown ones are left out."""
     views = [View(record) for record in records]
-    found = {metric.name: metric.together(metric.value(view) for view in views) for metric in metrics}
+    found = {metric.name: metric.together(map(metric.value, views), low=_low(metric, views)) for metric in metrics}
     return {name: value for name, value in found.items() if value == value}
+
+
+def _low(metric: Metric, views: Sequence[View]) -> int:
+    """In how many trials it is not known because it is too low."""
+    reads_low = cost.slowdown_reads_low if metric.by_medians else cost.reads_low
+    return sum(map(reads_low, views)) if metric.against_healthy else 0
 
 
 def shown_status(record: stored.Trial) -> str:

@@ -127,8 +127,9 @@ def names(rows: Sequence[Row]) -> list[str]:
     """The parts that distinguish the rows: system, fault and axes, each only if there are several; and what runs, which
     is long, only if these do not tell the rows apart. A row of several cells has their system and number."""
     single = [row[0] for row in rows if len(row) == 1]
-    short = [(line.system, line.scenario, *line.points.values()) for line in single]
-    long = [(line.system, line.operation, line.scenario, *line.points.values()) for line in single]
+    # Speeds and times of different sizes do not compare, so a row says its size where systems have several.
+    short = [(line.system, sized(line.size_bytes), line.scenario, *line.points.values()) for line in single]
+    long = [(name, size, line.operation, *rest) for (name, size, *rest), line in zip(short, single, strict=True)]
     parts = short if len(set(short)) == len(single) else long
     told = [i for i in range(max(map(len, parts), default=0)) if len({part[i : i + 1] for part in parts}) > 1] or [0]
     told = sorted({0, *told}) if len(single) < len(rows) else told

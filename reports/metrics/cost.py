@@ -24,6 +24,16 @@ def disturbed_slowdown(view: View) -> bool:
     return bool(disturbed(view)) and view.disturbed_slowdown
 
 
+def reads_low(view: View) -> bool:
+    """Whether the time lost is not known because it is too low."""
+    return bool(disturbed(view)) and view.reads_low
+
+
+def slowdown_reads_low(view: View) -> bool:
+    """Whether T/T0 is not known because it is too low."""
+    return bool(disturbed(view)) and view.slowdown_reads_low
+
+
 def not_known(view: View) -> str:
     """The same as a statement about the trial."""
     why, what = disturbed(view), "time lost and T/T0" if disturbed_slowdown(view) else "time lost"
@@ -35,9 +45,10 @@ def unknown_costs(trials: int, slowdowns: int) -> str:
     nor = f", nor is the T/T0 of {slowdowns}" if slowdowns else ""
     return (
         f"What {plural(trials, 'trial')} lost is not known{nor}: something else slowed the iterations before the "
-        "fault, with which it is compared. Their other numbers count. What slows iterations after the fault cannot be "
-        "told from its cost, so on such a machine the costs of short operations are upper limits. Repeat them on a "
-        "quieter machine, or with more iterations before the fault."
+        "fault, with which it is compared. Their other numbers count. A median has the costs that were too low among "
+        "the low ones, or it would be too high without them; it is not known if it would be one of them. What slows "
+        "iterations after the fault cannot be told from its cost, so on such a machine the costs of short operations "
+        "are upper limits. Repeat them on a quieter machine, or with more iterations before the fault."
     )
 
 

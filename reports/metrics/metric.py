@@ -84,12 +84,13 @@ class Metric:
         """Whether trials of such a workload can have it."""
         return not self.workloads or workload in self.workloads
 
-    def together(self, values: Iterable[float | None], aggregate: Aggregate | None = None) -> float:
-        """The aggregate of the known values; NaN if there are none."""
-        known = stats.known(values)
+    def together(self, values: Iterable[float | None], aggregate: Aggregate | None = None, low: int = 0) -> float:
+        """The aggregate of the known values; NaN if there are none. A median counts `low` more as low ones, which are
+        not known for that (`reports.stats.with_low`)."""
+        how = aggregate or self.aggregate
+        known = stats.with_low(values, low if how == "median" else 0)
         if not known.size:
             return float("nan")
-        how = aggregate or self.aggregate
         if how == "total":
             return float(known.sum())
         if how == "median":
@@ -97,6 +98,17 @@ class Metric:
         if self.better is None:
             return float(max(known, key=lambda value: abs(value - 1)))
         return float(known.min() if self.better == "higher" else known.max())
+
+    def reads_low(self, part: "pd.DataFrame") -> "pd.Series[bool]":
+        """The trials (`reports.measures.trial_frame`) whose value is not known because it is too low."""
+        low = part["slowdown_reads_low" if self.by_medians else "reads_low"].astype(bool)
+        return low if self.against_healthy else low & False
+
+    def not_known(self, part: "pd.DataFrame") -> "pd.Series[bool]":
+        """The trials whose value is not known because something else slowed their healthy iterations."""
+        slowed = part["disturbed_slowdown"].astype(bool) if self.by_medians else part["disturbed"] != ""
+        slowed &= part[self.name].isna()
+        return slowed if self.against_healthy else slowed & False
 
     def belongs_to(self, *, faulted: bool, failed: bool) -> bool:
         """Whether a trial with this outcome must have a value; only a required value can be missing."""

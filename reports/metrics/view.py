@@ -32,6 +32,9 @@ below it."""
 DOUBTFUL = 0.05
 """The share of the healthy time by which a fault may seem to save time."""
 
+DIFFER = "the iterations before the fault differ too much among themselves"
+"""Why a mean is none to compare with, whichever way the cost then seems to err; every other reason makes it too low."""
+
 NO_TABLE: "Callable[[], pd.DataFrame | None]" = lambda: None  # noqa: E731 - a value, as its type says
 
 
@@ -197,7 +200,7 @@ class View:
             return ""
         error = stats.standard_error(before) / self.healthy_mean_ns if len(before) > 2 else 0.0
         if error > MOST_ERROR:
-            return "the iterations before the fault differ too much among themselves"
+            return DIFFER
         faster = 1 - stats.mean(i.duration_ns for i in self.since) / self.healthy_mean_ns
         if self._gains_nothing and faster > DOUBTFUL:
             return "the iterations before the fault were slower than those with it"
@@ -216,6 +219,16 @@ class View:
         """Whether T/T0 is not known either. Medians bear a few slow iterations, unless they say that a fault makes a
         collective faster."""
         return bool(self.disturbed) if self.comes_and_goes else self._medians_gain
+
+    @property
+    def reads_low(self) -> bool:
+        """Whether the time lost is not known because it is too low, and not whatever it is."""
+        return self.disturbed not in ("", DIFFER)
+
+    @property
+    def slowdown_reads_low(self) -> bool:
+        """Whether the same is true of T/T0."""
+        return self.reads_low if self.comes_and_goes else self._medians_gain
 
     @cached_property
     def _medians_gain(self) -> bool:

@@ -125,3 +125,13 @@ def test_a_missed_bound_stands_in_the_report(folder: Path) -> None:
     assert "slowdown (balance): T/T0" in write_report(folder).read_text()
     summary = json.loads((folder / "summary.json").read_text())
     assert [t["met"] for t in summary["targets"] if t["what"].startswith("slowdown (balance)")] == [False]
+
+
+def test_trials_that_something_else_slowed_neither_miss_a_bound_nor_hold_it(frame: pd.DataFrame) -> None:
+    own = frame[frame["system"] == "balance"].iloc[:3]
+    made = own.assign(lost_ms=[float("nan"), 23.3, 1681], disturbed=["slowed", "", ""], reads_low=[True, False, False])
+    bound = {"metric": "lost_ms", "system": "balance"}
+    assert met(made, **bound, max=400) == [None], "its median is 23 with the low one, and 1681 if that was high"
+    assert met(made, **bound, max=20) == [False] and met(made, **bound, max=1700) == [True]
+    (line,) = held(made, {"bound": [bound | {"max": 400}]})
+    assert line.measured == "23.3" and "not measured everywhere" in line.line

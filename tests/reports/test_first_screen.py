@@ -307,3 +307,23 @@ def test_few_details_are_shown_at_first(tmp_path: Path) -> None:
     few = load_folders([make_run(tmp_path, repeats=2, sizes={SIZE: 6}, counters=False)])
     frame = trial_frame(few)
     assert '<input type="checkbox" id="details" checked>' in html(content(few, frame, headline(frame)))
+
+
+def test_a_run_without_the_largest_size_has_its_rows_and_says_its_size(frame: pd.DataFrame) -> None:
+    lines = headline(two_runs(frame, frame[frame["size_bytes"] < SIZE]))
+    rows = overview(lines)
+    assert [(row.system, row.size) for row in rows] == [
+        *((f"{system} (run 1)", "") for system in SYSTEMS), *((f"{system} (run 2)", "at 64KiB") for system in SYSTEMS)
+    ]  # fmt: skip
+    assert {line.system for line in cells_of(lines)} == {row.system for row in rows}
+    assert scope_note(lines).startswith("At 8MiB unless another size is named")
+    few = [line for line in lines if line.scenario == "nic_down" and line.points["collective"] == "all_reduce"]
+    assert "balance (run 2), 64KiB" in figure.names(figure.shown(few))
+    assert not any("MiB" in name for name in figure.names(figure.shown(headline(frame))))
+
+
+def test_the_latest_stop_of_all_sizes_stands_with_its_size(frame: pd.DataFrame) -> None:
+    late = (frame["system"] == "failstop") & (frame["size_bytes"] < SIZE) & (frame["status"] == "failed")
+    made = frame[frame["scenario"] == "nic_down"].assign(error_after_ms=frame["error_after_ms"].mask(late, 506.0))
+    (row,) = [row for row in overview(headline(made)) if row.system == "failstop"]
+    assert (row.after.text, row.after.detail) == ("stopped", "at most 506 ms after the fault at 64KiB")

@@ -111,3 +111,19 @@ def test_equal_systems_are_seldom_told_apart() -> None:
 @pytest.mark.parametrize(("degrees", "t"), [(1, 12.706), (4, 2.776), (20, 2.086), (30, 2.042), (120, 1.980)])
 def test_students_t(degrees: int, t: float) -> None:
     assert student_t(degrees) == pytest.approx(t, abs=0.002)
+
+
+@pytest.mark.parametrize(
+    ("values", "low", "middle"),
+    [([23.0, 1681.0], 1, 23.0), ([150.0, 1259.0], 1, 150.0), ([343.0], 2, math.nan), ([23.0], 1, math.nan),
+     ([1.0, 2.0, 3.0], 0, 2.0)],
+)  # fmt: skip
+def test_a_median_counts_low_values_that_are_not_known_as_low(values: list[float], low: int, middle: float) -> None:
+    found = stats.estimate(values, low)
+    assert found.median == pytest.approx(middle, nan_ok=True) and found.n == (0 if math.isnan(middle) else len(values))
+
+
+def test_a_median_lies_between_those_with_the_unknown_values_at_either_end() -> None:
+    assert stats.median_between([23.0, 1681.0], 1) == (23.0, 1681.0)
+    assert stats.median_between([343.0], 2) == (-math.inf, math.inf)
+    assert stats.median_between([1.0, 3.0], 0) == (2.0, 2.0)

@@ -168,3 +168,9 @@ def test_a_trial_that_hung_is_no_error_that_was_told(frame: pd.DataFrame) -> Non
     frame.loc[frame[frame["system"] == "failstop"].index[0], "error_after_ms"] = float("nan")
     assert "stopped: 9 of its 10 faulted trials with an error, at the latest" in told(frame)
     assert "ms after the fault over all sizes, 1 without." in told(frame)
+
+
+def test_time_lost_is_told_by_size_as_the_slowdown_is(tmp_path: Path) -> None:
+    told = sentences(trial_frame([load_folder(make_run(tmp_path, repeats=2, counters=False))]), [])
+    (own,) = [text for text in told if text.startswith("balance (")]
+    assert own.partition(" and lost ")[2].count(" ms at ") == 3, own

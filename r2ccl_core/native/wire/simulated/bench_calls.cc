@@ -18,6 +18,7 @@ constexpr int64_t kSickForNs = 1000 * kMillisecond;
 constexpr int64_t kSickBeforeNs = 400 * kMillisecond;
 constexpr int64_t kReturnNs = 300 * kMillisecond;
 constexpr int64_t kWellForNs = 800 * kMillisecond;
+constexpr int64_t kWellSmallNs = 2000 * kMillisecond;
 constexpr int64_t kSlowBeginsNs = 1000 * kMillisecond;
 constexpr int64_t kSlowForNs = 6000 * kMillisecond;
 constexpr double kBytesOfCall = 1 << 20;
@@ -95,6 +96,27 @@ Scenario CallsOf(const CallGroup& group, const NamedTrouble& trouble, uint64_t s
   made.bucket_bytes = 128 * 1024;  // nor does a single chunk
   made.troubles = {OfANic(trouble, seed, made, kSickBeginsNs, 50 * kMillisecond)};
   return made;
+}
+
+std::vector<CallGroup> HealthyGroups() {
+  std::vector<CallGroup> groups;
+  for (size_t kib : {16, 64, 256}) {
+    for (int rails : {2, 3, 4}) {
+      for (int mbit : {100, 200, 500, 1000}) {
+        std::string name = std::to_string(kib) + "KiB_" + std::to_string(rails) + "x" + std::to_string(mbit) + "_";
+        groups.push_back({name, kib << 10, rails, mbit / 8e3});
+      }
+    }
+  }
+  return groups;
+}
+
+double CallsWhileWell(const CallGroup& group, const NamedTrouble& trouble, uint64_t seed, std::string* wrong) {
+  Scenario scenario = CallsOf(group, trouble, seed);
+  if (seed % 2 != 0) scenario.bucket_bytes = 0;
+  scenario.troubles[0].at_ns = kSickBeginsNs;
+  int64_t begin_ns = kSickBeginsNs + kFoundNs;
+  return CallsBetween(scenario, begin_ns, begin_ns + kWellSmallNs, wrong);
 }
 
 std::vector<NamedTrouble> Failures() {

@@ -283,6 +283,8 @@ void TellShares(int seeds, const Options& options, const std::string& name, cons
                 const char* of_first, const CallsWith& calls_with) {
   std::vector<double> first;
   for (const NamedTrouble& trouble : troubles) {
+    const char* kinds = std::getenv("KINDS");
+    if (kinds != nullptr && !first.empty() && std::string(kinds).find(trouble.name) == std::string::npos) continue;
     auto calls = BySeed(seeds, options.jobs, std::bind_front(calls_with, trouble));
     if (first.empty()) first = calls;
     std::vector<double> shares;
@@ -295,7 +297,9 @@ void TellShares(int seeds, const Options& options, const std::string& name, cons
 
 int TellSick(const Options& options) {
   using namespace r2ccl::simulated;
+  const char* only = std::getenv("ONLY");
   for (const CallGroup& group : CallGroups()) {
+    if (only != nullptr && std::string(only).find("[" + group.name + "]") == std::string::npos) continue;
     TellShares(options.sick, options, group.name, Sicknesses(), "dead", std::bind_front(CallsPerSecond, group));
   }
   return 0;
@@ -320,6 +324,18 @@ int TellSlow(const Options& options) {
                 " chunks sent twice\n",
                 mbit, Median(shares), *std::min_element(shares.begin(), shares.end()), lost.load(), twice.load());
     std::fflush(stdout);
+  }
+  return 0;
+}
+
+// Small calls on the same NICs, in good health, and with one dead.
+int TellHealthy(const Options& options) {
+  using namespace r2ccl::simulated;
+  std::vector<NamedTrouble> troubles{Repaired()[0], Repaired()[1]};
+  const char* only = std::getenv("ONLY");
+  for (const CallGroup& group : HealthyGroups()) {
+    if (only != nullptr && std::string(only).find(group.name) == std::string::npos) continue;
+    TellShares(options.slow, options, group.name, troubles, "healthy", std::bind_front(CallsWhileWell, group));
   }
   return 0;
 }
@@ -425,6 +441,7 @@ int main(int argc, char** argv) {
   if (options.failures > 0) return TellFailures(options);
   if (options.sick > 0) return TellSick(options);
   if (options.repaired > 0) return TellRepaired(options);
+  if (options.slow > 0 && options.one) return TellHealthy(options);
   if (options.slow > 0) return TellSlow(options);
   if (options.one) return One(options);
   Totals totals;

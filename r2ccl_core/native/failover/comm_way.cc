@@ -126,11 +126,12 @@ void Comm::JudgeTest(Path& path, const Progress& progress, int64_t now_ns) {
   Elsewhere elsewhere = LookElsewhere(path);
   int64_t limit_ns = TestLimitNs(path, progress, elsewhere);
   bool came = progress.bytes_acked >= path.test.end;
+  bool trial = path.test.trial_bytes > 0;
   // It may have come long before anybody looked.
   int64_t took_ns = now_ns - path.test.sent_ns - (came ? progress.since_ack_ns : 0);
-  bool as_slow = path.test.trial_bytes > 0 && path.way->slow_ns() > 0 && now_ns - path.test.began_ns > 0 &&
-                 progress.bytes_acked > path.acked_bytes + 2 * progress.packet_bytes &&
-                 IsNoFaster(progress.rtt_ns, path.way->slow_ns());
+  bool of_slow = path.way->slow_ns() > 0;
+  bool full = progress.bytes_acked > path.acked_bytes + 2 * progress.packet_bytes;
+  bool as_slow = trial && of_slow && full && progress.rtt_ns >= path.way->slow_ns();
   bool lost = as_slow || took_ns > limit_ns || (progress.resent > path.test.resent && !elsewhere.lossy);
   if (lost && !path.test.missed && !PeerSpoke(path, path.test.sent_ns + limit_ns - kAskAheadNs, now_ns)) {
     if (came) path.test.end = 0;  // it says nothing of the way
@@ -138,17 +139,16 @@ void Comm::JudgeTest(Path& path, const Progress& progress, int64_t now_ns) {
   }
   if (lost && !path.test.missed) {
     path.test.missed = true;
-    if (getenv("DBG")) fprintf(stderr, "%8.2f env %p comm %p to %08x path %d miss trial %lu took %ld us limit %ld rtt %ld us\n", now_ns/1e6, (void*)environment_, (void*)this, ntohl(path.remote.s_addr), path.index, path.test.trial_bytes, took_ns/1000, limit_ns/1000, progress.rtt_ns/1000);
     path.way->With([](Probation& probation) {
       probation.Miss();
       return true;
     });
-    TellProbation(path, took_ns > limit_ns ? "test packets took " + std::to_string(took_ns / kMillisecond) + " ms"
-                           : as_slow ? "answers take " + std::to_string(progress.rtt_ns / 1000) + " us still"
-                                           : "a test packet was lost");
+    std::string took = took_ns > limit_ns ? "test packets took " + std::to_string(took_ns / kMillisecond) + " ms"
+                       : as_slow          ? "answers still take " + std::to_string(progress.rtt_ns / 1000) + " us"
+                                          : "a test packet was lost";
+    TellProbation(path, took);
   }
-  bool trial = path.test.trial_bytes > 0;
-  bool goes_on = trial && path.way->slow_ns() > 0 && !path.test.missed && path.test.trial_bytes < kTrialBytes &&
+  bool goes_on = trial && of_slow && !path.test.missed && path.test.trial_bytes < kTrialBytes &&
                  now_ns < path.test.began_ns + Probation::kTrialNs;
   if (!came || goes_on) return;
   path.test.end = 0;
@@ -156,7 +156,6 @@ void Comm::JudgeTest(Path& path, const Progress& progress, int64_t now_ns) {
   int64_t sent_ns = path.test.sent_ns;
   bool over = path.way->With(
       [=](Probation& probation) { return trial ? probation.Prove(now_ns) : probation.Pass(sent_ns, now_ns); });
-  if (getenv("DBG") && (over || trial)) fprintf(stderr, "%8.2f env %p comm %p to %08x path %d %s %s bytes %lu rtt %ld us\n", now_ns/1e6, (void*)environment_, (void*)this, ntohl(path.remote.s_addr), path.index, over ? "over":"not over", trial ? "trial" : "test", path.test.trial_bytes, progress.rtt_ns/1000);
   if (over) AfterRead(path);
 }
 

@@ -8,6 +8,7 @@ namespace r2ccl {
 namespace {
 
 constexpr int64_t kTrialPauseNs = 250 * kMillisecond;
+constexpr uint64_t kSmallBytes = 32 * 1024;  // larger messages show what a NIC drains, and are late on a slow one
 
 }  // namespace
 
@@ -119,17 +120,17 @@ void SendComm::LookAt(int64_t time_ns, int64_t now_ns) {
 void SendComm::CheckSlow(Path& path, const Progress& progress, int64_t now_ns) {
   bool full = progress.bytes_acked - path.acked_bytes >= 2 * progress.packet_bytes;
   if (!progress.rtt_by_kernel || !full) return;
+  if (std::exchange(outgoing(path).largest_bytes, 0) > kSmallBytes) return;
   int64_t answer_ns = progress.rtt_ns;
   bool falls = answer_ns < path.way->answer_ns();
   path.way->NoteAnswer(answer_ns);
   if (path.way->on_probation()) return;
   ExcuseSlow(path, answer_ns, now_ns);
   int64_t best_ns = LookElsewhere(path).answer_ns;
-  bool slow = IsSlow(answer_ns, best_ns) && !path.way->IsExcused(answer_ns, now_ns);
+  bool slow = IsSlow(answer_ns, best_ns) && !environment_->ways.IsExcused(answer_ns, now_ns);
   if (slow && falls) return;
   if (!path.slow.Note(slow, path.usual_ns, now_ns)) return;
   auto told = [](int64_t ns) { return std::to_string(ns / 1000) + " us"; };
-  if (getenv("DBG")) fprintf(stderr, "%8.2f env %p comm %p to %08x slow path %d: %ld us vs %ld\n", now_ns/1e6, (void*)environment_, (void*)this, ntohl(path.remote.s_addr), path.index, answer_ns/1000, best_ns/1000);
   BeginProbation(path, now_ns, "answers take " + told(answer_ns) + ", elsewhere " + told(best_ns), answer_ns);
 }
 
@@ -139,11 +140,11 @@ void SendComm::ExcuseSlow(Path& path, int64_t answer_ns, int64_t now_ns) {
   for (const Path& other : paths_) {
     if (&other != &path && other.way != nullptr) slow_ns = std::max(slow_ns, other.way->slow_ns());
   }
-  if (slow_ns == 0 || !path.no_faster.Note(IsNoFaster(answer_ns, slow_ns), answer_ns, now_ns)) return;
+  if (slow_ns == 0 || !path.no_faster.Note(answer_ns >= slow_ns, answer_ns, now_ns)) return;
   for (const Path& other : paths_) {
-    if (other.way == nullptr || other.way->slow_ns() == 0 || !IsNoFaster(answer_ns, other.way->slow_ns())) continue;
-    other.way->With([now_ns](Probation& probation) { return probation.Excuse(now_ns); });
-    if (getenv("DBG")) fprintf(stderr, "%8.2f env %p comm %p to %08x excused path %d by %d: %ld us vs %ld\n", now_ns/1e6, (void*)environment_, (void*)this, ntohl(path.remote.s_addr), other.index, path.index, answer_ns/1000, slow_ns/1000);
+    if (other.way == nullptr || other.way->slow_ns() == 0 || answer_ns < other.way->slow_ns()) continue;
+    environment_->ways.Excuse(std::max(answer_ns, slow_ns), now_ns);
+    other.way->With([](Probation& probation) { return probation.Excuse(); });
   }
 }
 

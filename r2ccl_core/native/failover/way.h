@@ -10,7 +10,7 @@
 // Messages that follow each other are hurt long before anything counts as late. So a pair whose answers take much
 // longer than another's, for some tens of milliseconds, goes on probation too. Nobody knows yet whether it is sick or
 // has more to do than others, but what it carried now goes over those, and this shows: where their answers become
-// nearly as slow as its own were, the pair is excused and carries its part again.
+// as slow as its own were, the pair is excused and carries its part again.
 //
 // Test packets are few and say nothing of the rate. So a repeated probation, and one for slowness, ends with a trial:
 // the pair carries a copy of a chunk that another pair carries as well, and has to be at least half as fast as the best
@@ -35,8 +35,9 @@ namespace r2ccl {
 class Probation {
  public:
   bool on() const { return on_; }
-  // Whether it is more than the first alarm after a long time: the pair was late again, or failed a test.
-  bool grave() const { return on_ && ((needed_ns_ > 0 && (slow_ns_ == 0 || proven_slow_)) || missed_); }
+  // Whether it is more than the first alarm after a long time, or one that may be excused at once: the pair was late
+  // again, failed a test, or was slow and is not excused.
+  bool grave() const { return on_ && ((needed_ns_ > 0 && (slow_ns_ == 0 || was_clean_)) || missed_); }
   int64_t needed_ns() const { return needed_ns_; }
 
   // Whether there is something to report: true once for each grave probation.
@@ -54,27 +55,23 @@ class Probation {
     trial_ = Trial::kNone;
     int64_t halves = ended_ns_ == 0 ? kForgottenHalves : (now_ns - ended_ns_) / kHalfLifeNs;
     int64_t record_ns = halves >= kForgottenHalves ? 0 : std::max(needed_ns_, kLeastNs) >> halves;
+    needed_before_ns_ = needed_ns_;
     needed_ns_ = record_ns < kLeastNs ? 0 : std::min(kMostNs, kGrowth * record_ns);
     slow_ns_ = slow_ns;
     if (slow_ns > 0) needed_ns_ = std::max(needed_ns_, kLeastNs);
-    missed_ = told_ = proven_slow_ = false;
+    missed_ = told_ = was_clean_ = false;
     clean_since_ns_ = 0;
     pause_ns_ = kPauseNs;
     next_test_ns_ = now_ns;
   }
 
-  // The other pairs' answers became as slow without it. Returns true if that ends the probation.
-  bool Excuse(int64_t now_ns) {
+  // The other pairs' answers became as slow without it. Returns true if that ends the probation, of which nothing is
+  // remembered then.
+  bool Excuse() {
     if (slow_ns() == 0) return false;
-    excused_ns_ = slow_ns_;
-    needed_ns_ = 0;
-    End(now_ns);
+    needed_ns_ = needed_before_ns_;
+    on_ = false;
     return true;
-  }
-  // Whether answers that take so long are longer than what was excused. That is forgotten in some seconds.
-  bool IsExcused(int64_t answer_ns, int64_t now_ns) const {
-    int64_t halves = (now_ns - ended_ns_) / kExcuseHalfLifeNs;
-    return halves < kForgottenHalves && answer_ns <= 2 * (excused_ns_ >> halves);
   }
 
   // Whether a test is due. The caller then runs the test and reports its result, if there is one.
@@ -127,7 +124,6 @@ class Probation {
   static constexpr int64_t kGrowth = 4;
   static constexpr int64_t kMostNs = 600 * kMillisecond;
   static constexpr int64_t kHalfLifeNs = 2000 * kMillisecond;
-  static constexpr int64_t kExcuseHalfLifeNs = 4000 * kMillisecond;
   static constexpr int64_t kForgottenHalves = 8;
   static constexpr int64_t kPauseNs = 25 * kMillisecond;
   static constexpr int64_t kLongestPauseNs = 100 * kMillisecond;
@@ -141,7 +137,7 @@ class Probation {
   }
   // Its connection may have ended with what it took.
   bool AwaitsTrial(int64_t now_ns) {
-    proven_slow_ = true;
+    was_clean_ = true;
     if (trial_ == Trial::kNone) {
       trial_ = Trial::kWanted;
       trial_ns_ = now_ns;
@@ -151,13 +147,13 @@ class Probation {
 
   bool on_ = false;
   bool missed_ = false;
-  bool proven_slow_ = false;
+  bool was_clean_ = false;  // for long enough once, and not excused until then
   bool told_ = false;
   Trial trial_ = Trial::kNone;
   int64_t trial_ns_ = 0;        // when it was wanted, or taken
-  int64_t slow_ns_ = 0;
-  int64_t excused_ns_ = 0;
-  int64_t needed_ns_ = 0;       // how long tests have to come back clean
+  int64_t slow_ns_ = 0;           // see slow_ns(); 0: something was late
+  int64_t needed_before_ns_ = 0;  // needed_ns_ of the one before
+  int64_t needed_ns_ = 0;         // how long tests have to come back clean
   int64_t clean_since_ns_ = 0;  // start of the present series of clean tests; 0: none
   int64_t ended_ns_ = 0;        // of the last probation; 0: there was none
   int64_t pause_ns_ = kPauseNs;
@@ -204,13 +200,16 @@ struct Elsewhere {
   }
 };
 
+constexpr int64_t kSlowNs = 60 * kMillisecond;     // for how long a pair's answers are slow before it goes on probation
+constexpr int64_t kNoFasterNs = 20 * kMillisecond;  // for how long those of others are no faster before it is excused
+
 // Whether something has been so for long enough, by what ticks say of it. Pure: time is an argument.
 class Lasting {
  public:
   explicit constexpr Lasting(int64_t needed_ns) : needed_ns_(needed_ns) {}
 
-  // `is`: whether it is so, by a mean of answer times. Returns true, and begins anew, once it was for `needed_ns` more
-  // than half of the time in which it was not. A mean says nothing of a longer time than itself and a tick.
+  // `is`: whether it is so, by answers that take up to `answer_ns`. Returns true, and begins anew, once it was for `needed_ns` more
+  // than half of the time in which it was not. An answer says nothing of a longer time than itself and a tick.
   bool Note(bool is, int64_t answer_ns, int64_t now_ns) {
     int64_t span_ns = std::min(now_ns - std::exchange(last_ns_, now_ns), std::max(kTickNs, answer_ns));
     lasts_ns_ = is ? lasts_ns_ + span_ns : std::max<int64_t>(0, lasts_ns_ - span_ns / 2);
@@ -226,15 +225,30 @@ class Lasting {
   int64_t lasts_ns_ = 0;
 };
 
+// How slow answers were of a pair that was not sick: for a while others that are as slow are not either, nor twice as
+// slow ones. What is slow by its load is slow again and again, on one pair or another. Pure: time is an argument.
+class Excused {
+ public:
+  void Note(int64_t answer_ns, int64_t now_ns) {
+    answer_ns_ = answer_ns;
+    noted_ns_ = now_ns;
+  }
+  bool Covers(int64_t answer_ns, int64_t now_ns) const {
+    return answer_ns <= 2 * (answer_ns_ >> std::min<int64_t>(63, (now_ns - noted_ns_) / kHalfLifeNs));
+  }
+
+ private:
+  static constexpr int64_t kHalfLifeNs = 10'000 * kMillisecond;
+  int64_t answer_ns_ = 0;
+  int64_t noted_ns_ = 0;
+};
+
 // Whether a pair's answers take much longer than those of the best other pair; 0: unknown.
 constexpr bool IsSlow(int64_t answer_ns, int64_t best_ns) {
   constexpr int64_t kClearlyNs = kMillisecond / 4;
   constexpr int64_t kManyTimes = 3;
   return best_ns > 0 && answer_ns > kClearlyNs + kManyTimes * best_ns;
 }
-
-// Whether a pair's answers, since it carries what another one carried, are nearly as slow as those were.
-constexpr bool IsNoFaster(int64_t answer_ns, int64_t slow_ns) { return 4 * answer_ns > 3 * slow_ns; }
 
 // The same if the best pair usually takes `rtt_ns` plus the time of `bytes`, those queued before it and its own, at
 // `bytes_per_ns`. If that is 0 (unknown), the NIC drains at least at `least_per_ns`, which may be much less than it
@@ -325,10 +339,6 @@ class Way {
   bool grave() const { return grave_.load(std::memory_order_relaxed); }
   bool wants_trial() const { return wants_trial_.load(std::memory_order_relaxed); }
   int64_t slow_ns() const { return slow_ns_.load(std::memory_order_relaxed); }
-  bool IsExcused(int64_t answer_ns, int64_t now_ns) {
-    MutexLock lock(mutex_);
-    return probation_.IsExcused(answer_ns, now_ns);
-  }
   template <typename Change>
   auto With(Change change) {
     MutexLock lock(mutex_);
@@ -361,9 +371,18 @@ class Ways {
     if (way == nullptr) way = std::make_unique<Way>();
     return way.get();
   }
+  void Excuse(int64_t answer_ns, int64_t now_ns) {
+    MutexLock lock(mutex_);
+    excused_.Note(answer_ns, now_ns);
+  }
+  bool IsExcused(int64_t answer_ns, int64_t now_ns) {
+    MutexLock lock(mutex_);
+    return excused_.Covers(answer_ns, now_ns);
+  }
 
  private:
   Mutex mutex_;  // a leaf lock
+  Excused excused_ GUARDED_BY(mutex_);
   std::map<std::pair<int, uint32_t>, std::unique_ptr<Way>> ways_ GUARDED_BY(mutex_);
 };
 

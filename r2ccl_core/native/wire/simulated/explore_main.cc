@@ -92,7 +92,8 @@ constexpr char kHelp[] =
     "  --failures N  what failures of a NIC cost the AllReduce of 1 MiB that they hit, by N seeds\n"
     "  --sick N      AllReduces of 64 KiB to 8 MiB with a sick NIC, against those with a dead one, by N seeds\n"
     "  --repaired N  the same after its repair, against those with healthy NICs\n"
-    "  --slow N      AllReduces of 1 MiB over healthy NICs of 5 to 100 Mbit/s: their share of the rate, by N seeds\n"
+    "  --slow N      AllReduces of 1 MiB over healthy NICs of 5 to 100 Mbit/s: their share of the rate, by N seeds; and\n"
+    "                small ones over healthy NICs that some connections share, with one of them dead as well\n"
     "  --version     the version, and nothing else\n"
     "\n"
     "Exit status: 0 every rule held, 1 one was broken, 2 an option is wrong.\n";
@@ -283,8 +284,6 @@ void TellShares(int seeds, const Options& options, const std::string& name, cons
                 const char* of_first, const CallsWith& calls_with) {
   std::vector<double> first;
   for (const NamedTrouble& trouble : troubles) {
-    const char* kinds = std::getenv("KINDS");
-    if (kinds != nullptr && !first.empty() && std::string(kinds).find(trouble.name) == std::string::npos) continue;
     auto calls = BySeed(seeds, options.jobs, std::bind_front(calls_with, trouble));
     if (first.empty()) first = calls;
     std::vector<double> shares;
@@ -297,9 +296,7 @@ void TellShares(int seeds, const Options& options, const std::string& name, cons
 
 int TellSick(const Options& options) {
   using namespace r2ccl::simulated;
-  const char* only = std::getenv("ONLY");
   for (const CallGroup& group : CallGroups()) {
-    if (only != nullptr && std::string(only).find("[" + group.name + "]") == std::string::npos) continue;
     TellShares(options.sick, options, group.name, Sicknesses(), "dead", std::bind_front(CallsPerSecond, group));
   }
   return 0;
@@ -311,7 +308,17 @@ int TellRepaired(const Options& options) {
   return 0;
 }
 
+// Small calls, with all NICs in good health and with one dead.
+void TellSmallCalls(const Options& options) {
+  using namespace r2ccl::simulated;
+  const std::vector<NamedTrouble> troubles{Repaired()[0], Repaired()[1]};
+  for (const CallGroup& group : HealthyGroups()) {
+    TellShares(options.slow, options, group.name, troubles, "healthy", std::bind_front(CallsWhileWell, group));
+  }
+}
+
 int TellSlow(const Options& options) {
+  TellSmallCalls(options);
   for (int mbit : r2ccl::simulated::SlowRates()) {
     std::atomic<uint64_t> lost{0}, twice{0};
     auto shares = BySeed(options.slow, options.jobs, [&](uint64_t seed, std::string* wrong) {
@@ -324,18 +331,6 @@ int TellSlow(const Options& options) {
                 " chunks sent twice\n",
                 mbit, Median(shares), *std::min_element(shares.begin(), shares.end()), lost.load(), twice.load());
     std::fflush(stdout);
-  }
-  return 0;
-}
-
-// Small calls on the same NICs, in good health, and with one dead.
-int TellHealthy(const Options& options) {
-  using namespace r2ccl::simulated;
-  std::vector<NamedTrouble> troubles{Repaired()[0], Repaired()[1]};
-  const char* only = std::getenv("ONLY");
-  for (const CallGroup& group : HealthyGroups()) {
-    if (only != nullptr && std::string(only).find(group.name) == std::string::npos) continue;
-    TellShares(options.slow, options, group.name, troubles, "healthy", std::bind_front(CallsWhileWell, group));
   }
   return 0;
 }
@@ -441,7 +436,6 @@ int main(int argc, char** argv) {
   if (options.failures > 0) return TellFailures(options);
   if (options.sick > 0) return TellSick(options);
   if (options.repaired > 0) return TellRepaired(options);
-  if (options.slow > 0 && options.one) return TellHealthy(options);
   if (options.slow > 0) return TellSlow(options);
   if (options.one) return One(options);
   Totals totals;

@@ -192,10 +192,10 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
     Way* way = nullptr;
     Lasting slow{kSlowNs};           // answers take much longer here than elsewhere
     Lasting no_faster{kNoFasterNs};  // as long as those of a pair took that is on probation for it
-    bool late = false;       // something in this stream is, whatever other streams of the way bring
-    bool tested = false;     // by the peer: it found the way to be late
-    bool owes_word = false;  // the peer was not told that the tests are over
-    int64_t held_ns = 0;     // see HeldNs; as the last tick saw it, as what follows
+    bool late = false;               // something in this stream is, whatever other streams of the way bring
+    bool tested = false;             // by the peer: it found the way to be late
+    bool owes_word = false;          // the peer was not told that the tests are over
+    int64_t held_ns = 0;             // see HeldNs; as the last tick saw it, as what follows
     int64_t shortest_rtt_ns = 0;
     struct {
       uint64_t end = 0;  // of the stream's bytes; 0: no test is under way

@@ -12,10 +12,9 @@
 //   - A connection without a home that reaches all NICs leaves those NICs free to which other connections are confined,
 //     unless they have less queued: its chunks would take bandwidth that those connections get nowhere else.
 //   - Otherwise a chunk goes where it will be delivered first: to the NIC with the smallest queue for its drain rate,
-//     over all connections of the process; among equal NICs to the one with the fewest senders of small messages, then to
-//     the one nearest to the home. But a chunk does not go to
-//     a NIC that is much slower than the others and would delay the message: the faster ones, whose windows are full,
-//     take it soon.
+//     over all connections of the process; among equal NICs to the one with the fewest senders of small messages, then
+//     to the one nearest to the home. But a chunk does not go to a NIC that is much slower than the others and would
+//     delay the message: the faster ones, whose windows are full, take it soon.
 #ifndef R2CCL_FAILOVER_PLACEMENT_H_
 #define R2CCL_FAILOVER_PLACEMENT_H_
 

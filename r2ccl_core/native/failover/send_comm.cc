@@ -190,7 +190,7 @@ void SendComm::PutOn(Path& path, Chunk chunk, int64_t now_ns) {
   out.in_flight.push_back(chunk);
   out.in_flight_bytes += chunk.weight();
   nic_state(path).in_flight_bytes += static_cast<int64_t>(chunk.weight());
-  out.largest_bytes = std::max(out.largest_bytes, owner.size);
+  out.last_bytes = owner.size;
   out.in_flight.back().due_ns = now_ns + LateAfter(path);
   Frame frame;
   frame.type = FrameType::kData;

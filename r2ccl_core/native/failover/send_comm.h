@@ -96,7 +96,7 @@ class SendComm final : public Comm {
   struct Outgoing {
     std::deque<Chunk> in_flight;
     uint64_t in_flight_bytes = 0;
-    uint64_t largest_bytes = 0;        // of a message of which something was put on it since answers came last
+    uint64_t last_bytes = 0;           // of the message of which something was last put on it
     uint64_t acknowledged_chunks = 0;  // in this epoch
     bool tried = false;
     size_t partner = 0;  // the peer's NIC that its own NIC is paired with, an index into Handle::addresses

@@ -120,7 +120,7 @@ void SendComm::LookAt(int64_t time_ns, int64_t now_ns) {
 void SendComm::CheckSlow(Path& path, const Progress& progress, int64_t now_ns) {
   bool full = progress.bytes_acked - path.acked_bytes >= 2 * progress.packet_bytes;
   if (!progress.rtt_by_kernel || !full) return;
-  if (std::exchange(outgoing(path).largest_bytes, 0) > kSmallBytes) return;
+  if (outgoing(path).last_bytes > kSmallBytes) return;
   int64_t answer_ns = progress.rtt_ns;
   bool falls = answer_ns < path.way->answer_ns();
   path.way->NoteAnswer(answer_ns);

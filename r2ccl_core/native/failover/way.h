@@ -150,12 +150,12 @@ class Probation {
   bool was_clean_ = false;  // for long enough once, and not excused until then
   bool told_ = false;
   Trial trial_ = Trial::kNone;
-  int64_t trial_ns_ = 0;        // when it was wanted, or taken
+  int64_t trial_ns_ = 0;          // when it was wanted, or taken
   int64_t slow_ns_ = 0;           // see slow_ns(); 0: something was late
   int64_t needed_before_ns_ = 0;  // needed_ns_ of the one before
   int64_t needed_ns_ = 0;         // how long tests have to come back clean
-  int64_t clean_since_ns_ = 0;  // start of the present series of clean tests; 0: none
-  int64_t ended_ns_ = 0;        // of the last probation; 0: there was none
+  int64_t clean_since_ns_ = 0;    // start of the present series of clean tests; 0: none
+  int64_t ended_ns_ = 0;          // of the last probation; 0: there was none
   int64_t pause_ns_ = kPauseNs;
   int64_t next_test_ns_ = 0;
 };
@@ -200,7 +200,7 @@ struct Elsewhere {
   }
 };
 
-constexpr int64_t kSlowNs = 60 * kMillisecond;     // for how long a pair's answers are slow before it goes on probation
+constexpr int64_t kSlowNs = 60 * kMillisecond;  // for how long a pair's answers are slow before it goes on probation
 constexpr int64_t kNoFasterNs = 20 * kMillisecond;  // for how long those of others are no faster before it is excused
 
 // Whether something has been so for long enough, by what ticks say of it. Pure: time is an argument.
@@ -208,8 +208,9 @@ class Lasting {
  public:
   explicit constexpr Lasting(int64_t needed_ns) : needed_ns_(needed_ns) {}
 
-  // `is`: whether it is so, by answers that take up to `answer_ns`. Returns true, and begins anew, once it was for `needed_ns` more
-  // than half of the time in which it was not. An answer says nothing of a longer time than itself and a tick.
+  // `is`: whether it is so, by answers that take up to `answer_ns`. Returns true, and begins anew, once it was for
+  // `needed_ns` more than half of the time in which it was not. An answer says nothing of a longer time than itself and
+  // a tick.
   bool Note(bool is, int64_t answer_ns, int64_t now_ns) {
     int64_t span_ns = std::min(now_ns - std::exchange(last_ns_, now_ns), std::max(kTickNs, answer_ns));
     lasts_ns_ = is ? lasts_ns_ + span_ns : std::max<int64_t>(0, lasts_ns_ - span_ns / 2);
@@ -298,7 +299,7 @@ class Carried {
  private:
   static constexpr int64_t kSpanNs = 20 * kMillisecond;
   static constexpr int64_t kRecentNs =
-      10 * kMillisecond;  // two ticks: a pair that has been silent since then may be cut off
+      10 * kMillisecond;                        // two ticks: a pair that has been silent since then may be cut off
   static constexpr double kFairPart = 1.0 / 8;  // several senders may share the peer's NIC
 
   void Turn(int64_t now_ns) {

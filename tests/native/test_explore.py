@@ -93,8 +93,10 @@ def test_a_sick_nic_costs_no_more_than_a_dead_one() -> None:
     assert left["dead"] == 1 and left["at_a_half"] > 1.1
     for name, share in left.items():
         kind = name.split("iB_")[-1]
-        # Decision 49: a NIC that is slow makes small calls slower, and nothing is late for long.
-        open_yet = "KiB_" in name and not kind.startswith(("black_hole", "large", "lossy_20", "lossy_50"))
+        # Decision 49: losses under small calls, and a NIC that is only half as fast.
+        open_yet = "KiB_" in name and kind.startswith(("lossy", "bursts", "at_a_half", "at_a_hundredth"))
+        if "KiB_" in name:
+            assert share >= 0.55, done.stdout
         # A delay is measured against answers on the other NICs, which are full. Medians of three seeds scatter by 4 %.
         if not open_yet and kind not in ("delayed_60_ms", "reordered_10_ms"):
             assert share >= 0.94, done.stdout

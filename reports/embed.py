@@ -1,6 +1,7 @@
 """A figure as files, and as a data URI that a page can hold without fetching anything. Does I/O.
 
-Equal data make equal files: no date is written into them. Each file carries the caption.
+Equal data make equal files: no date is written into them. Each file carries the caption and, as its title, the
+alternative text.
 """
 
 import base64
@@ -19,8 +20,13 @@ PNG_DPI = 150
 TYPES = {"svg": "image/svg+xml", "png": "image/png", "pdf": "application/pdf"}
 
 
-def save(figure: Figure, folder: Path, name: str, caption: str, types: Sequence[str] = ("svg", "pdf", "png")) -> str:
-    """Writes `figure` as `name` in each of `types` into `folder`; returns it as a data URI for an <img>."""
+def save(
+    figure: Figure, folder: Path, name: str, caption: str, alt: str, types: Sequence[str] = ("svg", "pdf", "png")
+) -> str:
+    """Writes `figure` as `name` in each of `types` into `folder`; returns it as a data URI for an <img>.
+
+    `alt` says the result in words, for readers who cannot see the figure.
+    """
     folder.mkdir(exist_ok=True)
     made: dict[str, bytes] = {}
     with style.applied(), warnings.catch_warnings():
@@ -29,7 +35,7 @@ def save(figure: Figure, folder: Path, name: str, caption: str, types: Sequence[
         kinds = list(types)
         for kind in kinds:
             buffer = BytesIO()
-            figure.savefig(buffer, format=kind, dpi=PNG_DPI, metadata=_metadata(kind, caption))
+            figure.savefig(buffer, format=kind, dpi=PNG_DPI, metadata=_metadata(kind, caption, alt))
             made[kind] = buffer.getvalue()
             (folder / f"{name}.{kind}").write_bytes(made[kind])
             if kind == "svg" and len(made[kind]) > MAX_SVG_BYTES and "png" not in kinds:
@@ -41,8 +47,9 @@ def save(figure: Figure, folder: Path, name: str, caption: str, types: Sequence[
     return f"data:{TYPES[kind]};base64,{base64.b64encode(made[kind]).decode('ascii')}"
 
 
-def _metadata(kind: str, caption: str) -> dict[str, str | None]:
-    text = style.plain(caption, 2000)
+def _metadata(kind: str, caption: str, alt: str) -> dict[str, str | None]:
+    """Of an SVG the title is its <title>, which screen readers read."""
+    text, title = style.plain(caption, 2000), style.plain(alt, len(alt))
     if kind == "svg":
-        return {"Date": None, "Description": text}
-    return {"Subject": text, "CreationDate": None} if kind == "pdf" else {"Description": text}
+        return {"Date": None, "Title": title, "Description": text}
+    return {"Title": title, **({"Subject": text, "CreationDate": None} if kind == "pdf" else {"Description": text})}

@@ -7,7 +7,7 @@ inconclusive are named, and every range says that it is without them.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reports.headline import Line, at_largest
 from reports.metrics import METRICS
@@ -17,6 +17,8 @@ from reports.wording import NOT_KNOWN, NOT_MEASURED, NOTHING, at_size, number, p
 
 MOST_SIZES = 2
 """Up to this many smaller sizes are listed one by one; of more, their range."""
+MOST_SMALL_PRINT = 6
+"""Up to this many lines of small print are shown at first, so that table and figure are on the first screen."""
 MOST_NAMED = 3
 """Up to this many cells that were not measured are named; more are counted."""
 
@@ -27,7 +29,9 @@ class Cell:
 
     text: str
     detail: str = ""
-    """The small print, as lines."""
+    """The small print, as lines: where the worst value is, intervals, models, smaller sizes."""
+    caveat: str = ""
+    """What the number is without, as lines; always shown."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,11 @@ class Row:
     """A note on trials that ended unexpectedly, if any did."""
     unmeasured: str = ""
     """Which of its cells were not measured, if any."""
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """Its numbers."""
+        return self.healthy, self.after, self.slowdown, self.lost, self.wrong
 
 
 def cells_of(lines: Sequence[Line]) -> list[Line]:
@@ -89,6 +98,11 @@ def _row(system: str, cells: Sequence[Line], own: Sequence[Line], kind: str) -> 
     )
 
 
+def small_print(rows: Sequence[Row]) -> int:
+    """The height of the small print, in lines."""
+    return sum(max(len(cell.detail.splitlines()) for cell in row.cells) for row in rows)
+
+
 def unmeasured(own: Sequence[Line], all_sizes: bool = False) -> str:
     """Which cells of one system (`own`) were not measured, the largest size first; empty: none. The largest size is
     named only with `all_sizes`."""
@@ -113,11 +127,11 @@ def _without_unmeasured(cell: Cell, cells: Sequence[Line]) -> Cell:
     missing = sum(not line.conclusive for line in cells)
     if not missing or cell.text == NOTHING:
         return cell
-    return _with_line(cell, f"{missing} of {plural(len(cells), 'cell')} {NOT_MEASURED}")
+    return _with_caveat(cell, f"{missing} of {plural(len(cells), 'cell')} {NOT_MEASURED}")
 
 
-def _with_line(cell: Cell, told: str) -> Cell:
-    return Cell(cell.text, "\n".join(filter(None, (cell.detail, told))))
+def _with_caveat(cell: Cell, told: str) -> Cell:
+    return replace(cell, caveat="\n".join(filter(None, (cell.caveat, told))))
 
 
 def _unexpected(count: int) -> str:
@@ -153,7 +167,7 @@ def _with_smaller(cell: Cell, own: Sequence[Line], metric: str) -> Cell:
         ends = " to ".join(dict.fromkeys(map(number, (min(values), max(values)))))
         value = f"{ends} {METRICS[metric].unit}".strip()
         told.append(f"{value} at {' to '.join(dict.fromkeys(map(sized, (group[0], group[-1]))))}")
-    return Cell(cell.text, "\n".join(filter(None, (cell.detail, *told)))) if told else cell
+    return replace(cell, detail="\n".join(filter(None, (cell.detail, *told))))
 
 
 def where(line: Line) -> str:
@@ -198,8 +212,7 @@ def _after(cells: Sequence[Line], metric: str) -> Cell:
         late = max((line.worst["error_after_ms"] for line in cells if line["error_after_ms"].n), default=None)
         return Cell("stopped", f"at most {number(late)} ms after the fault" if late is not None else "")
     cell, stopped = _spread(cells, metric), [line for line in cells if _all_stopped([line])]
-    told = f"stopped: {named(stopped, cells)}" if stopped else ""
-    return Cell(cell.text, "\n".join(filter(None, (cell.detail, told))))
+    return _with_caveat(cell, f"stopped: {named(stopped, cells)}" if stopped else "")
 
 
 def _all_stopped(cells: Sequence[Line]) -> bool:
@@ -238,14 +251,14 @@ def _with_unknown(cell: Cell, own: Sequence[Line], metric: str) -> Cell:
     disturbed = sum(line.unknown(METRICS[metric]) for line in went_on)
     trials = sum(line.conclusive - line.stopped for line in went_on)
     told = f"not known in {disturbed} of {plural(trials, 'trial')}" if disturbed else ""
-    return _with_line(cell, told)
+    return _with_caveat(cell, told)
 
 
 def _wrong(own: Sequence[Line]) -> Cell:
     trained = [line for line in own if line["steps_differ"].n]
     if trained:
         differing = int(sum(line.told["steps_differ"] for line in trained))
-        return Cell(str(differing), "steps with another loss than without failures")
+        return Cell(str(differing), caveat="steps with another loss than without failures")
     checked = sum(line.checked for line in own)
     if not checked:
         return Cell("unchecked")

@@ -21,7 +21,7 @@ from reports.headline import Line
 from reports.metrics.cost import not_known
 from reports.metrics.metric import Metric
 from reports.metrics.view import View
-from reports.overview import overview, remarks, scope_note, unit
+from reports.overview import MOST_SMALL_PRINT, overview, remarks, scope_note, small_print, unit
 from reports.state import effect_text
 from reports.stats import Estimate
 from reports.targets import Target
@@ -135,7 +135,7 @@ def html(content: Content, live: Live | None = None) -> str:
         "status": lambda trial: wording.ended(trial.status, expected=trial.expected),
         "scenario": lambda trial: ", ".join([trial.scenario, *(f"{axis} {at}" for axis, at in trial.axes.items())]),
     }
-    detailed = shown_in_detail(content.entries)
+    detailed, rows = shown_in_detail(content.entries), overview(content.lines)
     style, script = ((TEMPLATES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     style += palette.css()
     script += (TEMPLATES / "live.js").read_text(encoding="utf-8") if live else ""
@@ -155,7 +155,9 @@ def html(content: Content, live: Live | None = None) -> str:
         several_runs=len(content.origins) > 1,
         metrics=columns.shown(content.lines),
         about=columns.about(content.lines),
-        overview=overview(content.lines),
+        overview=rows,
+        small_print=small_print(rows),
+        much=small_print(rows) > MOST_SMALL_PRINT,
         speed_unit=unit(content.lines),
         scope_note=scope_note(content.lines),
         remarks=remarks(content.lines),

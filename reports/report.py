@@ -239,9 +239,9 @@ def _pictures(frame: pd.DataFrame, figures: Path) -> Iterator[Picture]:
         for name, title, module, needed in FIGURES:
             if part[needed].notna().sum() >= LEAST.get(name, 1):
                 told = module.caption(part)
-                uri, narrow = _both(partial(module.draw, part), figures, f"{name}{suffix}", told)
                 says = RESULTS[name](part) if name in RESULTS else _says(part, SAID.get(name, (needed,)))
-                yield Picture(f"{title}: {case}" if len(cases) > 1 else title, uri, told, says, narrow)
+                picture = Picture(f"{title}: {case}" if len(cases) > 1 else title, "", told, says)
+                yield _both(picture, partial(module.draw, part), figures, f"{name}{suffix}")
 
 
 def _first(frame: pd.DataFrame, lines: Sequence[Line], figures: Path) -> Picture | None:
@@ -249,20 +249,25 @@ def _first(frame: pd.DataFrame, lines: Sequence[Line], figures: Path) -> Picture
     lost."""
     gaps = bound_gap.cells_of(frame)
     if _are_a_map(gaps):
-        told = bound_gap.caption(gaps)
-        return Picture("Above the lower bound", save(bound_gap.draw(gaps), figures, "bound_gap", told), told)
+        return _saved(
+            Picture("Above the lower bound", "", bound_gap.caption(gaps)), bound_gap.draw(gaps), figures, "bound_gap"
+        )
     if not any(line.conclusive for row in overview.shown(lines) for line in row):
         return None
-    told, says = overview.caption(lines), overview.result(lines)
-    uri, narrow = _both(partial(overview.draw, lines), figures, "overview", told)
-    return Picture("Speed and time lost", uri, told, says, narrow)
+    picture = Picture("Speed and time lost", "", overview.caption(lines), overview.result(lines))
+    return _both(picture, partial(overview.draw, lines), figures, "overview")
 
 
-def _both(draw: Callable[[], Figure], figures: Path, name: str, caption: str) -> tuple[str, str]:
-    """The figure for a page and for a phone."""
-    wide = save(draw(), figures, name, caption)
+def _both(picture: Picture, draw: Callable[[], Figure], figures: Path, name: str) -> Picture:
+    """The picture with its figure for a page and for a phone."""
+    wide = _saved(picture, draw(), figures, name)
     with style.narrowed():
-        return wide, save(draw(), figures, f"{name}-narrow", caption, ("svg",))
+        return replace(wide, narrow=save(draw(), figures, f"{name}-narrow", picture.caption, picture.alt, ("svg",)))
+
+
+def _saved(picture: Picture, figure: Figure, figures: Path, name: str) -> Picture:
+    """The picture with its figure, whose files say what the page says."""
+    return replace(picture, uri=save(figure, figures, name, picture.caption, picture.alt))
 
 
 def _are_a_map(gaps: pd.DataFrame) -> bool:
@@ -319,8 +324,8 @@ def _timelines(runs: Sequence[LoadedRun], figures: Path) -> tuple[Pictures, list
         figure = timeline.draw(trial, rates, marks, setting_of(run.run, trial.settings), state)
         # Numbered, because an id contains text from hosts or files, which must not determine file names.
         told = timeline.caption(trial, rates, state)
-        uri = save(figure, figures, f"timeline-{len(drawn) + 1:02d}", told)
-        drawn[run.name, trial.trial_id] = Picture(f"Timeline of {trial.trial_id}", uri, told, _story(run, trial))
+        picture = Picture(f"Timeline of {trial.trial_id}", "", told, _story(run, trial))
+        drawn[run.name, trial.trial_id] = _saved(picture, figure, figures, f"timeline-{len(drawn) + 1:02d}")
     return drawn, _too_few(sparse), unread
 
 

@@ -107,20 +107,35 @@ def _conclusion(frame: pd.DataFrame, lines: Sequence[Line]) -> str:
         return "Every trial ended as the experiment expects."
     told = []
     if len(odd):
-        first = ": ".join(filter(None, (odd.iloc[0]["trial_id"], plain(odd.iloc[0]["reason"]))))
+        first = ": ".join(filter(None, (_called(odd.iloc[0]), plain(odd.iloc[0]["reason"]))))
         told = [f"{plural(len(odd), 'trial')} did not end as expected (first: {first})"]
     verb = "is" if inconclusive == 1 else "are"
     which = f"{plural(inconclusive, 'trial')} stayed inconclusive and {verb} in no figure"
-    told += [f"{which} ({_inconclusive(lines)})"] if inconclusive else []
+    told += [f"{which}{_inconclusive(lines)}"] if inconclusive else []
     return "; ".join(told) + "."
 
 
+def _called(trial: "pd.Series") -> str:
+    """The trial, and of several runs which one's it is."""
+    return f"run {trial['run_number']}, {trial['trial_id']}" if trial["run_number"] else str(trial["trial_id"])
+
+
 def _inconclusive(lines: Sequence[Line]) -> str:
-    """Of which cells trials stayed inconclusive: those with the most first."""
-    cells = sorted((line for line in lines if line.inconclusive), key=lambda line: line.conclusive > 0)
+    """Of which cells trials stayed inconclusive, by run if there are several."""
+    by_run: dict[int, list[Line]] = {}
+    for line in sorted((line for line in lines if line.inconclusive), key=lambda line: line.run):
+        by_run.setdefault(line.run, []).append(line)
+    if 0 in by_run:
+        return f" ({_cells(by_run[0])})"
+    counts = {run: sum(line.inconclusive for line in own) for run, own in by_run.items()}
+    return ": " + "; ".join(f"{counts[run]} of run {run} ({_cells(own)})" for run, own in by_run.items())
+
+
+def _cells(lines: Sequence[Line]) -> str:
+    """The cells of one run, each with its number of inconclusive trials: those without a conclusive one first."""
     return listed(
-        f"{line.inconclusive} of {line.inconclusive + line.conclusive} of {line.system}, {where(line)}"
-        f"{_comma_size(line)}" for line in cells
+        f"{line.inconclusive} of {line.inconclusive + line.conclusive} of {line.plain_system}, {where(line)}"
+        f"{_comma_size(line)}" for line in sorted(lines, key=lambda line: line.conclusive > 0)
     )  # fmt: skip
 
 

@@ -39,7 +39,7 @@ from harness.sweep.on_our_clock import on_our_clock
 from harness.sweep.plan import Trial
 from harness.sweep.scenario import BUSIEST, Injection, fits, held, injections, reach
 from harness.sweep.stalled import SHARE, stood_still_s
-from harness.sweep.still_moving import still_moving_bytes_s
+from harness.sweep.still_moving import still_moving
 from harness.sweep.testbed import CLOCKS_EVERY_S, HostTestbed
 from harness.systems.base import Expectation
 
@@ -464,9 +464,12 @@ def _slow(run: _Run) -> str | None:
     """Why a silence was no hang, if the NICs went on carrying data: the limit was too short for such an iteration."""
     if run.silent is None:
         return None
-    moving_bytes_s = still_moving_bytes_s(run.samples, run.silent.ended_ns, run.silent.limit_s, _flooded(run))
-    rate = f"{moving_bytes_s / 1e6:.2g} MB/s"
-    return f"{run.silent.told}, but the NICs still received {rate}: raise {run.silent.key}" if moving_bytes_s else None
+    silent, ranks = run.silent, run.testbed.experiment.workload.gpus
+    received = still_moving(run.samples, silent.ended_ns, silent.limit_s, ranks, _flooded(run))
+    if received is None:
+        return None
+    others = "unless it was others' traffic; then the ranks hang"
+    return f"{silent.told}, but the NICs still received {received}: raise {silent.key}, {others}"
 
 
 def _flooded(run: _Run) -> set[tuple[str, str]]:

@@ -25,15 +25,15 @@ class TokenBucket:
     limit_bytes: int
 
     @classmethod
-    def for_rate(cls, rate_bit_s: float) -> "TokenBucket":
-        """The bucket for one direction of one NIC.
+    def for_rate(cls, rate_bit_s: float, burst_s: float = BURST_S) -> "TokenBucket":
+        """The bucket for one direction of one NIC, which may send `burst_s` at once after a pause.
 
         The kernel would segment a packet larger than the burst and drop one larger than the queue, so both hold whole
         GSO packets even if the rate alone would need less. The kernel stores a burst as a time in ticks: it reads back
         smaller by up to a microsecond's bytes, depending on the program that wrote it.
         """
         rate = int(rate_bit_s / 8)
-        return cls(rate, max(2 * GSO_BYTES, ceil(rate * BURST_S)), max(4 * GSO_BYTES, int(rate * QUEUE_S)))
+        return cls(rate, max(2 * GSO_BYTES, ceil(rate * burst_s)), max(4 * GSO_BYTES, int(rate * QUEUE_S)))
 
     @property
     def words(self) -> tuple[str, ...]:

@@ -168,6 +168,6 @@ def _figure(entry: Entry, frame: pd.DataFrame, folder: Path) -> list[Path]:
     module = import_module(f"reports.figures.{entry.draw}")
     told = module.caption(frame)
     types = ("svg", "png", "pdf")
-    save(module.draw(frame), folder, "figure", told, types)
+    save(module.draw(frame), folder, "figure", told, f"{entry.title}: {told}", types)
     (folder / "caption.txt").write_text(told + "\n", encoding="utf-8")
     return [*(folder / f"figure.{kind}" for kind in types), folder / "caption.txt"]

@@ -37,6 +37,7 @@ from ranks import Group, GroupError, has_gpu_each  # noqa: E402
 from results import Results, bus_gbs, latency_ratios, lost_ms, percentile, return_ms, switch_cost  # noqa: E402
 
 from r2ccl_core.gpu.segments import MOST_SEGMENTS  # noqa: E402
+from r2ccl_core.model.token_bucket import BURST_S  # noqa: E402
 
 MIB = 1 << 20
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "sendrecv")
@@ -829,6 +830,7 @@ def main() -> int:
     results = Results(args.out)
     failed = False
     with network(args.hosts, args.rails, args.congestion_control, args.ranks) as net:
+        net.burst_s = args.burst / 1e3
         results.add("facts", **{"congestion control": net.congestion_control})
         campaign = Campaign(args, net, results)
         try:
@@ -889,6 +891,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--gpus", type=int, help="GPUs that the ranks share (as many as there are)")
     parser.add_argument("--rails", type=int, default=4, help="NICs of each host (4)")
     parser.add_argument("--rate", type=float, default=4, help="Gbit/s of a NIC (4)")
+    parser.add_argument("--burst", type=float, default=BURST_S * 1e3, help="ms of its rate at once after a pause (2)")
     parser.add_argument("--congestion-control", help="of TCP, such as reno (the machine's own)")
     parser.add_argument("--largest", type=float, default=256, help="MiB of the largest message (256)")
     parser.add_argument("--loop", type=float, default=1, help="MiB of the AllReduces that failures hit (1)")

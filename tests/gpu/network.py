@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from pyroute2 import IPRoute
 
 from harness.cluster import namespaces, sysctls
-from r2ccl_core.model.token_bucket import TokenBucket
+from r2ccl_core.model.token_bucket import BURST_S, TokenBucket
 
 T = TypeVar("T")
 MTU = 9000
@@ -32,8 +32,11 @@ _numbers = itertools.count()
 class Network:
     """`hosts` with `rails` NICs each, and `gpus` ranks, each with a namespace. Use `network()`.
 
-    Their TCP has the machine's own congestion control, as NCCL meets it there, or `congestion_control`.
+    Their TCP has the machine's own congestion control, as NCCL meets it there, or `congestion_control`. A rate limit
+    lets `burst_s` through at once after a pause.
     """
+
+    burst_s = BURST_S
 
     def __init__(self, hosts: int, rails: int, congestion_control: str | None = None, gpus: int = 1) -> None:
         self.hosts, self.rails, self.gpus, self.ranks = hosts, rails, gpus, hosts * gpus
@@ -112,7 +115,7 @@ class Network:
             if self.gpus > 1:
                 ends = ((self.switch, [f"{end}{one}r{r}" for r in rails]) for end in "ud")  # type: ignore[assignment]
             for name, nics in ends:
-                namespaces.inside(name, lambda nics=nics: _shape(nics, rate_bit_s))  # type: ignore[misc]
+                namespaces.inside(name, lambda nics=nics: _shape(nics, rate_bit_s, self.burst_s))  # type: ignore[misc]
 
     def carrier(self, host: int, rail: int, up: bool) -> None:
         """The switch's port goes down (up again): the host sees the loss of carrier."""
@@ -180,14 +183,14 @@ def _index(ip: Any, name: str) -> int:
     return int(ip.link_lookup(ifname=name)[0])
 
 
-def _shape(nics: list[str], rate_bit_s: float | None) -> None:
+def _shape(nics: list[str], rate_bit_s: float | None, burst_s: float) -> None:
     with IPRoute() as ip:
         for nic in nics:
             index = _index(ip, nic)
             with suppress(Exception):  # there may be none
                 ip.tc("del", index=index, parent=0xFFFFFFFF)
             if rate_bit_s is not None:
-                limit = TokenBucket.for_rate(rate_bit_s)
+                limit = TokenBucket.for_rate(rate_bit_s, burst_s)
                 ip.tc(
                     "add",
                     "tbf",

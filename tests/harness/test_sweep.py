@@ -24,6 +24,7 @@ from harness.sweep.owner import BusyError
 from harness.sweep.plan import Trial, parse_only, plan, select
 from harness.sweep.progress import SilentProgress
 from harness.sweep.run_folder import RunFolder
+from harness.sweep.still_moving import Received
 from harness.sweep.summary import last_attempts
 from harness.sweep.sweep import Request, open_folder, run_sweep
 from harness.sweep.trial import run_trial
@@ -262,11 +263,11 @@ def test_ranks_that_are_silent_before_anything_is_broken_prove_nothing(tmp_path:
     assert record.reason == f"{silence}: raise sweep.limits.ready if healthy ranks may take that long"
 
 
-@pytest.mark.parametrize("moving_bytes_s", [0.0, 4.5e6])
+@pytest.mark.parametrize("received", [None, Received(0.25, {("host0", "eth0"): 4.5e6}, 0.1e6)])
 def test_silence_once_something_is_broken_is_a_hang_unless_nics_still_carry_data(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moving_bytes_s: float
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, received: Received | None
 ) -> None:
-    monkeypatch.setattr("harness.sweep.trial.still_moving_bytes_s", lambda *_: moving_bytes_s)
+    monkeypatch.setattr("harness.sweep.trial.still_moving", lambda *_: received)
     pids, python = tmp_path / "pids", tmp_path / "python"
     python.write_text(f'#!/bin/sh\necho $$ >>{pids}\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
@@ -283,8 +284,11 @@ def test_silence_once_something_is_broken_is_a_hang_unless_nics_still_carry_data
                     os.kill(int(pid), signal.SIGSTOP)
 
     status, (record,) = testbed.sweep(Stopping()), testbed.records()
-    if moving_bytes_s:
-        slow = "no rank said anything for 1 s, but the NICs still received 4.5 MB/s: raise sweep.limits.iteration"
+    if received:
+        slow = (
+            f"no rank said anything for 1 s, but the NICs still received {received}: raise sweep.limits.iteration, "
+            "unless it was others' traffic; then the ranks hang"
+        )
         assert (status, record.status, record.reason) == (ExitCode.INCONCLUSIVE, "inconclusive", slow)
         assert record.error is None
     else:

@@ -15,10 +15,11 @@ from synthetic_run import make_run
 from reports.figures import overview as figure
 from reports.figures import style
 from reports.headline import Line, headline
-from reports.load import load_folder
+from reports.load import load_folder, load_folders
 from reports.measures import trial_frame
 from reports.overview import cells_of, overview, scope_note
-from reports.report import write_report
+from reports.page import html
+from reports.report import content
 from reports.summary import sentences
 
 SYSTEMS = ("failstop", "hot_repair", "balance")
@@ -97,10 +98,10 @@ def test_the_first_table_says_which_cells_its_ranges_are_without(holed: pd.DataF
         row = rows[system]
         assert row.unmeasured == "not measured: rate_limit, collective all_reduce"
         for cell in (row.healthy, row.after, row.slowdown, row.lost):
-            assert cell.detail.endswith("1 of 6 cells not measured"), cell
+            assert cell.caveat.endswith("1 of 6 cells not measured"), cell
     for row in (rows["balance"], *overview(headline(frame))):
         assert not row.unmeasured
-        assert "not measured" not in "".join(c.detail for c in (row.healthy, row.after, row.slowdown, row.lost))
+        assert "not measured" not in "".join(c.caveat for c in row.cells)
 
 
 def test_a_system_of_which_nothing_was_measured_says_so(frame: pd.DataFrame) -> None:
@@ -149,11 +150,29 @@ def test_a_fault_that_was_never_measured_is_none_that_a_system_met_or_stopped_in
     assert own.endswith("; 1 more.")
 
 
-def of_two_runs(frame: pd.DataFrame) -> list[Line]:
+def two_runs(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
     runs = [
-        frame.assign(run=f"run{n}", run_number=n, system=frame["plain_system"] + f" (run {n})") for n in (1, 2)
-    ]  # fmt: skip
-    return headline(pd.concat(runs, ignore_index=True))
+        frame.assign(run=f"run{n}", run_number=n, system=frame["plain_system"] + f" (run {n})")
+        for n, frame in enumerate((first, second), start=1)
+    ]
+    return pd.concat(runs, ignore_index=True)
+
+
+def of_two_runs(frame: pd.DataFrame) -> list[Line]:
+    return headline(two_runs(frame, frame))
+
+
+def test_the_summary_tells_what_stayed_inconclusive_by_run(frame: pd.DataFrame) -> None:
+    flap = without(frame, of(frame, "balance", "flap"))
+    limit = without(frame, of(frame, "hot_repair", "rate_limit", "all_reduce"))
+    assert (
+        "6 trials stayed inconclusive and are in no figure: "
+        "4 of run 1 (2 of 2 of balance, flap, collective all_reduce, 8MiB; 2 of 2 of balance, flap, "
+        "collective reduce_scatter, 8MiB); "
+        "2 of run 2 (2 of 2 of hot_repair, rate_limit, collective all_reduce, 8MiB)."
+    ) in sentences(two_runs(flap, limit), [])
+    odd = two_runs(frame, frame.assign(expected=frame.index != 0, reason="lost"))
+    assert f"1 trial did not end as expected (first: run 2, {frame.iloc[0]['trial_id']}: lost)." in sentences(odd, [])
 
 
 def test_labels_are_whole_in_a_report_of_several_runs(frame: pd.DataFrame) -> None:
@@ -220,24 +239,62 @@ def test_eighteen_cells_make_no_high_figure(frame: pd.DataFrame) -> None:
     assert figure.draw(few).get_figheight() == pytest.approx(3 * 0.3 + 1.15)
 
 
-@pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChromiumPage]:
-    report = write_report(mixed_run(tmp_path_factory.mktemp("runs")))
+@pytest.fixture(scope="module", params=[1, 2], ids=["one run", "two runs"])
+def page(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[ChromiumPage, int]]:
+    """The report of one or two runs: 18 cells of three systems, or 36 of six."""
+    made = tmp_path_factory.mktemp("runs")
+    runs = load_folders([mixed_run(made / f"run{number}") for number in range(request.param)])
+    frame = trial_frame(runs)
+    report = made / "report.html"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("reports.report.FIGURES", ())  # only the first screen's
+        patched.setattr("reports.report.MAX_TIMELINES", 0)
+        report.write_text(html(content(runs, frame, headline(frame), made / "figures")))
     with ChromiumPage(chromium() or "", tmp_path_factory.mktemp("profile")) as opened:
         opened.open(report)
-        yield opened
+        opened.evaluate("document.querySelector('#first img').decode().then(() => true)")
+        yield opened, request.param
+
+
+def bottom(page: ChromiumPage, of: str) -> float:
+    return float(page.evaluate(f"document.querySelector('{of}').getBoundingClientRect().bottom + scrollY"))
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(chromium() is None, reason="no chromium on this machine")
-def test_the_table_and_the_figure_of_eighteen_cells_are_on_the_first_screen(page: ChromiumPage) -> None:
-    def bottom(of: str) -> float:
-        return float(page.evaluate(f"document.querySelector('{of}').getBoundingClientRect().bottom + scrollY"))
-
-    page.evaluate("document.querySelector('#first img').decode().then(() => true)")
-    page.send("Emulation.setDeviceMetricsOverride", width=1280, height=900, deviceScaleFactor=1, mobile=False)
-    assert bottom("table.overview") < 720 and bottom("#first img") < 900
+def test_the_table_and_the_figure_of_many_cells_are_on_the_first_screen(page: tuple[ChromiumPage, int]) -> None:
+    opened, runs = page
+    opened.send("Emulation.setEmulatedMedia", media="screen")
+    opened.send("Emulation.setDeviceMetricsOverride", width=1280, height=900, deviceScaleFactor=1, mobile=False)
+    assert bottom(opened, "table.overview") < bottom(opened, "#first img") < (720 if runs == 1 else 900)
     # A4 less its margins of 12 mm, in CSS pixels.
-    page.send("Emulation.setEmulatedMedia", media="print")
-    page.send("Emulation.setDeviceMetricsOverride", width=703, height=1032, deviceScaleFactor=1, mobile=False)
-    assert bottom("#first table") < bottom("#first figure") < 1032
+    opened.send("Emulation.setEmulatedMedia", media="print")
+    opened.send("Emulation.setDeviceMetricsOverride", width=703, height=1032, deviceScaleFactor=1, mobile=False)
+    assert bottom(opened, "#first table") < bottom(opened, "#first figure") < 1032
+
+
+SHOWN = "[...document.querySelectorAll('{}')].filter(e => e.checkVisibility()).map(e => e.textContent).join()"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(chromium() is None, reason="no chromium on this machine")
+@pytest.mark.parametrize("width", [1280, 420])
+def test_details_are_shown_on_demand_caveats_and_paper_have_all(page: tuple[ChromiumPage, int], width: int) -> None:
+    opened, _ = page
+    opened.send("Emulation.setEmulatedMedia", media="screen")
+    opened.send("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600)
+    small, box = SHOWN.format("table.overview td .ci"), "document.querySelector('#details')"
+    assert "stopped: flap, nic_down" in opened.evaluate(small) and "model" not in opened.evaluate(small)
+    opened.evaluate(f"{box}.click()")
+    assert "stopped: flap, nic_down" in opened.evaluate(small) and "model 1.5" in opened.evaluate(small)
+    opened.evaluate(f"{box}.click()")
+    opened.send("Emulation.setEmulatedMedia", media="print")
+    assert "model 1.5" in opened.evaluate(small) and not opened.evaluate(SHOWN.format("#details"))
+
+
+def test_few_details_are_shown_at_first(tmp_path: Path) -> None:
+    few = load_folders([make_run(tmp_path, repeats=2, sizes={SIZE: 6}, counters=False)])
+    frame = trial_frame(few)
+    assert '<input type="checkbox" id="details" checked>' in html(content(few, frame, headline(frame)))

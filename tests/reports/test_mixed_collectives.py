@@ -81,7 +81,7 @@ def test_a_system_that_stops_at_one_fault_and_survives_another_tells_both(frame:
     milder = milder.assign(scenario="slow", case=milder["case"] + ", slow", model=None)
     both = pd.concat([frame, milder])
     (row,) = [row for row in overview(headline(both)) if row.system == "failstop"]
-    assert row.after.text != "stopped" and row.after.detail == "stopped: nic_down"
+    assert row.after.text != "stopped" and row.after.caveat == "stopped: nic_down"
     (said,) = [text for text in sentences(both, []) if text.startswith("failstop (")]
     assert "went on in 1 of 2 scenarios" in said and "; it stopped in nic_down. 12 of its 24" in said
     # One fault, which stopped one of the collectives.
@@ -89,7 +89,7 @@ def test_a_system_that_stops_at_one_fault_and_survives_another_tells_both(frame:
     one_of_them = both[~stopped & ((both["scenario"] != "slow") | (both["operation"] == "all_gather"))]
     one_of_them = one_of_them.assign(scenario="nic_down")
     (row,) = [row for row in overview(headline(one_of_them)) if row.system == "failstop"]
-    assert row.after.detail.endswith("stopped: nic_down, collective all_reduce")
+    assert row.after.caveat.endswith("stopped: nic_down, collective all_reduce")
 
 
 def test_what_the_rate_does_not_limit_has_no_share_of_it(frame: pd.DataFrame) -> None:

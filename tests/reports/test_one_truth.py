@@ -370,7 +370,7 @@ def test_a_time_lost_that_is_not_known_in_the_new_run_is_no_regression() -> None
     (held,) = bounds.held(frame, {"bound": [{"metric": "lost_ms", "max": 1e9}]})
     assert held.met is None, "no bound holds for a number that nobody knows"
     (row,) = overview(headline(frame))
-    assert (row.lost.text, row.lost.detail) == ("not known", "not known in 1 of 1 trial")
+    assert (row.lost.text, row.lost.caveat) == ("not known", "not known in 1 of 1 trial")
     assert row.slowdown.text == "not known", "no loss of a NIC makes a collective six times as fast"
     assert "What 1 trial lost is not known, nor is the T/T0 of 1: " in remarks(headline(frame))[0]
     told_of = "ime lost and T/T0 not known: the iterations before the fault were slower"

@@ -1,5 +1,6 @@
 """The report of a whole run folder: complete, self-contained, harmless whatever the folder says."""
 
+import base64
 import json
 import re
 import shutil
@@ -9,6 +10,7 @@ from html.parser import HTMLParser
 from itertools import product
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pandas as pd
 import pytest
@@ -23,7 +25,7 @@ from reports.page import html
 from reports.report import _by_turns, _says, content, representatives, write_report
 
 HOSTILE = '</script><script>alert(1)</script><img src=x onerror="alert(2)">'
-VOID = {"meta", "img", "br", "source"}
+VOID = {"meta", "img", "br", "source", "input"}
 
 
 class Page(HTMLParser):
@@ -147,6 +149,24 @@ def test_pictures_say_their_result_to_who_cannot_see_them(written: tuple[Path, s
     assert any(alt.startswith("Timeline of balance-") and "nic_down on host1 eth1" in alt for alt in alts)
     ends = {alt.rpartition("; ")[2] for alt in alts if alt.startswith("Timeline of failstop-")}
     assert ends == {"stopped (expected)"}, "as the section says it"
+
+
+def test_svgs_and_their_files_have_the_alternative_text_as_title(written: tuple[Path, str]) -> None:
+    def title(svg: bytes) -> str:
+        first = ElementTree.fromstring(svg)[0]  # of several titles the first one counts
+        assert first.tag == "{http://www.w3.org/2000/svg}title"
+        return str(first.text)
+
+    folder, text = written
+    inside = {}
+    for img in Page(text).of("img"):
+        kind, _, data = str(img["src"]).partition(";base64,")
+        if kind == "data:image/svg+xml":
+            inside[str(img["alt"])] = title(base64.b64decode(data))
+    assert len(inside) > 5 and all(alt == said for alt, said in inside.items())
+    files = {path.name: title(path.read_bytes()) for path in folder.glob("figures/*.svg")}
+    assert set(files.values()) == {str(img["alt"]) for img in Page(text).of("img")}
+    assert files["overview.svg"] == files["overview-narrow.svg"]
 
 
 def test_an_alternative_text_tells_the_worst_size_too(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@
 #include <functional>
 #include <queue>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "wire/simulated/event_queue.h"
@@ -70,19 +71,23 @@ struct OneByOne {
 TEST(EventQueue, GivesWhatAHeapWouldGive) {
   std::mt19937_64 random(1);
   EventQueue queue;
-  std::priority_queue<Event, std::vector<Event>, std::greater<>> heap;
+  using Key = std::pair<int64_t, uint64_t>;
+  std::priority_queue<Key, std::vector<Key>, std::greater<>> heap;
+  std::deque<Event> events;
   int64_t now_ns = 1'000'000'000;
   for (uint64_t i = 0; i < 100'000; ++i) {
     int64_t most_ns = std::array{1000, 100'000, 20'000'000, 2'000'000'000}[random() % 4];
-    Event event{now_ns + static_cast<int64_t>(random() % static_cast<uint64_t>(most_ns)), i, nullptr};
+    Event& event = events.emplace_back();
+    event.when_ns = now_ns + static_cast<int64_t>(random() % static_cast<uint64_t>(most_ns));
+    event.number = i;
     if (random() % 9 == 0) event.when_ns = now_ns + (int64_t{16} << 20);  // many at the same time
-    queue.Push(event);
-    heap.push(event);
+    queue.Push(&event);
+    heap.emplace(event.when_ns, event.number);
     while (!queue.empty() && random() % 2 == 0) {
-      Event next = queue.Top();
-      ASSERT_EQ(next.number, heap.top().number);
+      Event* next = queue.Top();
+      ASSERT_EQ(Key(next->when_ns, next->number), heap.top());
       if (random() % 8 == 0) break;  // looked at, not taken
-      now_ns = next.when_ns;
+      now_ns = next->when_ns;
       queue.Pop();
       heap.pop();
     }

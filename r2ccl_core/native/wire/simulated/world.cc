@@ -47,26 +47,27 @@ World::World(uint64_t seed, int hosts, int rails)
   }
 }
 
-Task* World::Add(int64_t when_ns, bool is_news) {
-  if (free_tasks_.empty()) free_tasks_.push_back(&tasks_.emplace_back());
-  Task* what = free_tasks_.back();
-  free_tasks_.pop_back();
+Task& World::Add(int64_t when_ns, bool is_news) {
+  Event* event = free_event_ != nullptr ? std::exchange(free_event_, free_event_->next) : &all_events_.emplace_back();
+  event->when_ns = std::max(when_ns, now_ns_);
+  event->number = next_event_++ * 2 + (is_news ? 1 : 0);
   news_ += is_news ? 1 : 0;
-  queue_.Push({std::max(when_ns, now_ns_), next_event_++ * 2 + (is_news ? 1 : 0), what});
-  return what;
+  queue_.Push(event);
+  return event->what;
 }
 
 bool World::Step(int64_t until_ns) {
-  if (queue_.empty() || queue_.Top().when_ns > until_ns) return false;
-  Event event = queue_.Top();
+  if (queue_.empty()) return false;
+  Event* event = queue_.Top();
+  if (event->when_ns > until_ns) return false;
   queue_.Pop();
-  now_ns_ = event.when_ns;
-  news_ -= event.number % 2;
+  now_ns_ = event->when_ns;
+  news_ -= event->number % 2;
   ++events_;
   if (moments_ != nullptr && (moments_->empty() || moments_->back() != now_ns_)) moments_->push_back(now_ns_);
-  (*event.what)();
-  event.what->Drop();
-  free_tasks_.push_back(event.what);
+  event->what();
+  event->what.Drop();
+  event->next = std::exchange(free_event_, event);
   return true;
 }
 

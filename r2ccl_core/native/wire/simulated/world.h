@@ -39,7 +39,7 @@ struct Sickness {
   int64_t rdma_delay_ns = 0;  // they alone are so much longer on the way
 };
 
-struct Packet {
+struct PacketHead {
   enum class Kind : uint8_t { kSyn, kSynAck, kReset, kSegment, kQuestion, kAnswer, kRdma, kRdmaAnswer };
   Kind kind = Kind::kSegment;
   in_addr_t from = 0;
@@ -51,20 +51,20 @@ struct Packet {
   uint32_t taken = 0;     // packets that it has taken so far, in whatever order
   bool last = false;      // nothing follows; of a reset: nobody listens; of RDMA: the message ends
   bool demands = false;   // asks for word of what was taken; of an answer to RDMA: a packet is missing
+  uint64_t address = 0;   // of a write by RDMA: where the bytes belong; the key is `window`
+};
+
+struct Packet : PacketHead {
   std::string bytes;
-  uint64_t address = 0;                              // of a write by RDMA: where the bytes belong; the key is `window`
   std::vector<std::pair<uint64_t, uint64_t>> ahead;  // what it has behind gaps: first places, and ends
 
   size_t size() const { return 64 + bytes.size(); }
   bool is_rdma() const { return kind == Kind::kRdma || kind == Kind::kRdmaAnswer; }
   // As a new one, but for the memory that it has.
   void Clear() {
+    static_cast<PacketHead&>(*this) = {};
     bytes.clear();
     ahead.clear();
-    Packet fresh;
-    fresh.bytes.swap(bytes);
-    fresh.ahead.swap(ahead);
-    *this = std::move(fresh);
   }
 };
 
@@ -147,16 +147,16 @@ class World final : public Clock {
   int64_t Now() const override { return now_ns_; }
   template <typename What>
   void At(int64_t when_ns, What&& what) {
-    Add(when_ns, true)->Make(std::forward<What>(what));
+    Add(when_ns, true).Make(std::forward<What>(what));
   }
   template <typename What>
   void After(int64_t delay_ns, What&& what) {
-    Add(now_ns_ + delay_ns, true)->Make(std::forward<What>(what));
+    Add(now_ns_ + delay_ns, true).Make(std::forward<What>(what));
   }
   // The same for what concerns nobody once all that could be concerned is gone: a timer, a tick.
   template <typename What>
   void Wait(int64_t delay_ns, What&& what) {
-    Add(now_ns_ + delay_ns, false)->Make(std::forward<What>(what));
+    Add(now_ns_ + delay_ns, false).Make(std::forward<What>(what));
   }
   // Whether nothing is to happen but for such.
   bool only_waits() const { return news_ == 0; }
@@ -204,9 +204,9 @@ class World final : public Clock {
   // What is still to happen does not.
   void Forget() {
     queue_ = {};
-    free_tasks_.clear();
+    free_event_ = nullptr;
     news_ = 0;
-    std::exchange(tasks_, {});
+    std::exchange(all_events_, {});
   }
 
   // A rule was broken that only the network and its devices can see.
@@ -225,7 +225,7 @@ class World final : public Clock {
 
  private:
   // An empty task that is done then.
-  Task* Add(int64_t when_ns, bool is_news);
+  Task& Add(int64_t when_ns, bool is_news);
   Port& Raw(int host, int rail) { return ports_[static_cast<size_t>(host)][static_cast<size_t>(rail)]; }
   void LetCompetitorsGo(Port& from, int rail);
   void LetCompetitorsCome(Port& into, int rail);
@@ -244,8 +244,8 @@ class World final : public Clock {
   std::vector<int64_t>* moments_ = nullptr;
   PacketPool packets_;
   EventQueue queue_;
-  std::deque<Task> tasks_;  // which stay where they are
-  std::vector<Task*> free_tasks_;
+  std::deque<Event> all_events_;          // which stay where they are
+  Event* free_event_ = nullptr;           // of those that are over, as a list
   size_t news_ = 0;                       // of queue_
   std::vector<std::vector<Port>> ports_;  // by host and rail
   std::vector<Receiver*> receivers_;

@@ -8,7 +8,7 @@ namespace r2ccl {
 namespace {
 
 constexpr int64_t kTrialPauseNs = 250 * kMillisecond;
-constexpr uint64_t kSmallBytes = 32 * 1024;  // larger messages show what a NIC drains, and are late on a slow one
+constexpr uint64_t kSmallBytes = 16 * 1024;  // larger messages show what a NIC drains, and are late on a slow one
 
 }  // namespace
 

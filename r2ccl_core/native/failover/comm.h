@@ -190,17 +190,20 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
 
     // What is known of the way, by this path and others (way.h).
     Way* way = nullptr;
-    bool late = false;       // something in this stream is, whatever other streams of the way bring
-    bool tested = false;     // by the peer: it found the way to be late
-    bool owes_word = false;  // the peer was not told that the tests are over
-    int64_t held_ns = 0;     // see HeldNs; as the last tick saw it, as what follows
+    Lasting slow{kSlowNs};           // answers take much longer here than elsewhere
+    Lasting no_faster{kNoFasterNs};  // as long as those of a pair took that is on probation for it
+    bool late = false;               // something in this stream is, whatever other streams of the way bring
+    bool tested = false;             // by the peer: it found the way to be late
+    bool owes_word = false;          // the peer was not told that the tests are over
+    int64_t held_ns = 0;             // see HeldNs; as the last tick saw it, as what follows
     int64_t shortest_rtt_ns = 0;
     struct {
       uint64_t end = 0;  // of the stream's bytes; 0: no test is under way
       uint32_t resent = 0;
       int64_t sent_ns = 0;
       bool missed = false;
-      uint32_t trial_bytes = 0;  // of the chunk, if it is a trial; 0: test packets
+      int64_t began_ns = 0;      // of a trial: its first chunk; sent_ns is the last one's
+      uint64_t trial_bytes = 0;  // of its chunks, if it is a trial; 0: test packets
     } test;
     struct {
       uint64_t end = 0;  // of the stream's bytes at sent_ns; 0: there is none
@@ -309,8 +312,9 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
   // Asks it by all paths but `about`, unless it was just asked. False where there is no other.
   bool AskPeer(const Path& about, int64_t now_ns) REQUIRES(mutex_);
   void TakePing(Path& path) REQUIRES(mutex_);
-  // Puts its way on probation, unless there is no other that carries data in its place. False then.
-  bool BeginProbation(Path& path, int64_t now_ns, const std::string& why) REQUIRES(mutex_);
+  // Puts its way on probation, unless there is no other that carries data in its place. False then. `slow_ns`: of its
+  // answers, if that is why.
+  bool BeginProbation(Path& path, int64_t now_ns, const std::string& why, int64_t slow_ns = 0) REQUIRES(mutex_);
   bool WayWorks(const Path& path, int64_t now_ns) const;
   // What the best of the own NICs drains, or carried lately if that is all that is known; 0: unknown.
   double BestNicRate() const;

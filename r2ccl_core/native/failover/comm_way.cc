@@ -9,14 +9,14 @@ namespace r2ccl {
 
 void Comm::KnowWay(Path& path) { path.way = environment_->ways.Find(path.nic, path.remote.s_addr); }
 
-bool Comm::BeginProbation(Path& path, int64_t now_ns, const std::string& why) {
+bool Comm::BeginProbation(Path& path, int64_t now_ns, const std::string& why, int64_t slow_ns) {
   if (environment_->params.mode != 2 || path.way == nullptr) return false;
   bool other = std::any_of(paths_.begin(), paths_.end(), [&](const Path& candidate) {
     return &candidate != &path && candidate.state == PathState::kUp && !candidate.suspect && !IsDoubted(candidate);
   });
   if (!other) return false;
-  path.way->With([now_ns](Probation& probation) {
-    probation.Begin(now_ns);
+  path.way->With([=](Probation& probation) {
+    probation.Begin(now_ns, slow_ns);
     return true;
   });
   TellProbation(path, why);
@@ -60,7 +60,7 @@ Elsewhere Comm::LookElsewhere(const Path& path) const {
   Elsewhere elsewhere;
   for (const Path& other : paths_) {
     if (&other == &path || other.state != PathState::kUp || other.suspect || IsDoubted(other)) continue;
-    elsewhere.Add(other.usual_ns, other.loss.lossy());
+    elsewhere.Add(other.usual_ns, other.way == nullptr ? 0 : other.way->answer_ns(), other.loss.lossy());
   }
   return elsewhere;
 }
@@ -98,7 +98,7 @@ void Comm::WatchWay(Path& path, const Progress& progress, int64_t now_ns) {
 // Each packet by a call of its own, so that the kernel does not join what is to be lost or not one by one.
 void Comm::Test(Path& path, const Progress& progress, int64_t now_ns) {
   path.owes_word = true;
-  path.test = {0, progress.resent, now_ns, false, 0};
+  path.test = {.resent = progress.resent, .sent_ns = now_ns};
   std::string ping = EncodeTestPing(progress.packet_bytes);
   for (int i = 0; i < kTestPackets; ++i) path.stream->Say(ping);
   path.test.end = path.stream->end();
@@ -111,10 +111,12 @@ int64_t Comm::TestLimitNs(const Path& path, const Progress& progress, const Else
     if (IsOpen(other.state) && other.shortest_rtt_ns > 0) rtt_ns = std::min(rtt_ns, other.shortest_rtt_ns);
   }
   double best = BestNicRate();
-  if (path.test.trial_bytes > 0 && best > 0) {
-    auto bytes_ns = static_cast<int64_t>(path.test.trial_bytes / best);
+  int64_t slow_ns = path.way->slow_ns();
+  if (path.test.trial_bytes > 0 && slow_ns == 0 && best > 0) {
+    auto bytes_ns = static_cast<int64_t>(static_cast<double>(path.test.trial_bytes) / best);
     return TrialLimitNs(bytes_ns + std::max(rtt_ns, IdleElsewhereNs(path)));
   }
+  if (path.test.trial_bytes == 0 && slow_ns > 0) return TrialLimitNs(slow_ns / 4);
   double bytes = static_cast<double>(kTestPackets) * progress.packet_bytes;
   return std::max(LateAfterNs(rtt_ns, bytes, nic_state(path).drain_bytes_per_ns.load()),
                   LateAfterNs(elsewhere.usual_ns));
@@ -124,9 +126,13 @@ void Comm::JudgeTest(Path& path, const Progress& progress, int64_t now_ns) {
   Elsewhere elsewhere = LookElsewhere(path);
   int64_t limit_ns = TestLimitNs(path, progress, elsewhere);
   bool came = progress.bytes_acked >= path.test.end;
+  bool trial = path.test.trial_bytes > 0;
   // It may have come long before anybody looked.
   int64_t took_ns = now_ns - path.test.sent_ns - (came ? progress.since_ack_ns : 0);
-  bool lost = took_ns > limit_ns || (progress.resent > path.test.resent && !elsewhere.lossy);
+  bool of_slow = path.way->slow_ns() > 0;
+  bool full = progress.bytes_acked > path.acked_bytes + 2 * progress.packet_bytes;
+  bool as_slow = trial && of_slow && full && progress.rtt_ns >= path.way->slow_ns();
+  bool lost = as_slow || took_ns > limit_ns || (progress.resent > path.test.resent && !elsewhere.lossy);
   if (lost && !path.test.missed && !PeerSpoke(path, path.test.sent_ns + limit_ns - kAskAheadNs, now_ns)) {
     if (came) path.test.end = 0;  // it says nothing of the way
     return;
@@ -137,14 +143,17 @@ void Comm::JudgeTest(Path& path, const Progress& progress, int64_t now_ns) {
       probation.Miss();
       return true;
     });
-    TellProbation(path, took_ns > limit_ns ? "test packets took " + std::to_string(took_ns / kMillisecond) + " ms"
-                                           : "a test packet was lost");
+    std::string took = took_ns > limit_ns ? "test packets took " + std::to_string(took_ns / kMillisecond) + " ms"
+                       : as_slow          ? "answers still take " + std::to_string(progress.rtt_ns / 1000) + " us"
+                                          : "a test packet was lost";
+    TellProbation(path, took);
   }
-  if (!came) return;
+  bool goes_on = trial && of_slow && !path.test.missed && path.test.trial_bytes < kTrialBytes &&
+                 now_ns < path.test.began_ns + Probation::kTrialNs;
+  if (!came || goes_on) return;
   path.test.end = 0;
   if (path.test.missed) return;
   int64_t sent_ns = path.test.sent_ns;
-  bool trial = path.test.trial_bytes > 0;
   bool over = path.way->With(
       [=](Probation& probation) { return trial ? probation.Prove(now_ns) : probation.Pass(sent_ns, now_ns); });
   if (over) AfterRead(path);

@@ -16,6 +16,7 @@ struct NicState {
   std::atomic<int64_t> in_flight_bytes{0};
   std::atomic<uint64_t> drained_bytes{0};
   std::atomic<uint64_t> idle_times{0};  // how often nothing was in flight any more
+  std::atomic<int> small_senders{0};    // sending ends whose last copied message went over it; those count for no bytes
   // What the NIC drains while it is busy; 0 while unknown. Kept by DrainMeter.
   std::atomic<double> drain_bytes_per_ns{0};
   std::atomic<double> peak_bytes_per_ns{0};  // the most that it drained lately, busy or not

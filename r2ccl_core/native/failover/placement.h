@@ -12,9 +12,9 @@
 //   - A connection without a home that reaches all NICs leaves those NICs free to which other connections are confined,
 //     unless they have less queued: its chunks would take bandwidth that those connections get nowhere else.
 //   - Otherwise a chunk goes where it will be delivered first: to the NIC with the smallest queue for its drain rate,
-//     over all connections of the process; among equal NICs to the one nearest to the home. But a chunk does not go to
-//     a NIC that is much slower than the others and would delay the message: the faster ones, whose windows are full,
-//     take it soon.
+//     over all connections of the process; among equal NICs to the one with the fewest senders of small messages, then
+//     to the one nearest to the home. But a chunk does not go to a NIC that is much slower than the others and would
+//     delay the message: the faster ones, whose windows are full, take it soon.
 #ifndef R2CCL_FAILOVER_PLACEMENT_H_
 #define R2CCL_FAILOVER_PLACEMENT_H_
 
@@ -33,6 +33,7 @@ struct PathLoad {
   double drain = 0;       // bytes per ns that its NIC drains while busy; 0: unknown
   double nic_bytes = 0;   // in flight over its NIC, of all connections
   double path_bytes = 0;  // of them, this connection's
+  int small_senders = 0;  // other connections whose small messages, which are copied, go over its NIC
   double peak = 0;        // highest recent drain rate of its NIC over some 10 ms, busy or not
   int distance = 0;       // of its NIC from the home
   // For planned schedules (split.h):
@@ -143,6 +144,13 @@ inline void TellFromSlow(std::vector<PathLoad>* paths) {
   }
 }
 
+// Of two NICs that look alike, the one that fewer connections send small messages over, which count for no bytes; among
+// those the one nearer to the home.
+inline bool IsPreferred(const PathLoad& path, const PathLoad& other) {
+  if (path.small_senders != other.small_senders) return path.small_senders < other.small_senders;
+  return path.distance < other.distance;
+}
+
 // The free path that would deliver the next chunk first; kNoPath if none is free. `only_worthy` excludes paths that are
 // not worth it; `spare_refuges` allows only the idlest of the refuges.
 inline int Soonest(const std::vector<PathLoad>& paths, const Waiting& waiting, bool only_worthy,
@@ -157,8 +165,8 @@ inline int Soonest(const std::vector<PathLoad>& paths, const Waiting& waiting, b
     // The whole NIC's queue decides; this connection's own breaks ties between NICs that look alike.
     double cost =
         (path.nic_bytes + path.path_bytes + waiting.next_bytes) / (path.drain > 0 ? path.drain : unknown_drain);
-    bool nearer = best != kNoPath && cost == best_cost && path.distance < paths[static_cast<size_t>(best)].distance;
-    if (best == kNoPath || cost < best_cost || nearer) {
+    bool preferred = best != kNoPath && cost == best_cost && IsPreferred(path, paths[static_cast<size_t>(best)]);
+    if (best == kNoPath || cost < best_cost || preferred) {
       best = static_cast<int>(i);
       best_cost = cost;
     }

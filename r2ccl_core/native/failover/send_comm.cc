@@ -60,6 +60,15 @@ void SendComm::CountAsSender(bool counts) {
   idle_ticks_ = 0;
   if (std::exchange(counts_, counts) == counts) return;
   environment_->senders += counts ? 1 : -1;
+  if (!counts) CountSmallOn(-1);
+}
+
+// Its small messages go over that NIC from now on.
+void SendComm::CountSmallOn(int nic) {
+  if (nic == small_nic_) return;
+  if (small_nic_ >= 0) --environment_->nic_states[static_cast<size_t>(small_nic_)].small_senders;
+  if (nic >= 0) ++environment_->nic_states[static_cast<size_t>(nic)].small_senders;
+  small_nic_ = nic;
 }
 
 void SendComm::Take(const Order& order) {
@@ -172,6 +181,7 @@ void SendComm::PutOn(Path& path, Chunk chunk, int64_t now_ns) {
   chunk.held_ns = path.held_ns;
   if (shares_ != nullptr && !chunk.trial) split_.Take(path.index, chunk.length);
   bool takes_refuge = !chunk.trial && (home_ == nullptr ? IsConfined() : &path != home_ && !HomeIsWell(loads_, home()));
+  if (chunk.buffered && !chunk.trial) CountSmallOn(path.nic);
   if (takes_refuge) nic_state(path).refuge_ns.store(chunk.sent_ns);
   if (out.in_flight_bytes == 0) {
     out.sample_start_ns = chunk.sent_ns;
@@ -180,6 +190,7 @@ void SendComm::PutOn(Path& path, Chunk chunk, int64_t now_ns) {
   out.in_flight.push_back(chunk);
   out.in_flight_bytes += chunk.weight();
   nic_state(path).in_flight_bytes += static_cast<int64_t>(chunk.weight());
+  out.last_bytes = owner.size;
   out.in_flight.back().due_ns = now_ns + LateAfter(path);
   Frame frame;
   frame.type = FrameType::kData;

@@ -96,6 +96,7 @@ class SendComm final : public Comm {
   struct Outgoing {
     std::deque<Chunk> in_flight;
     uint64_t in_flight_bytes = 0;
+    uint64_t last_bytes = 0;           // of the message of which something was last put on it
     uint64_t acknowledged_chunks = 0;  // in this epoch
     bool tried = false;
     size_t partner = 0;  // the peer's NIC that its own NIC is paired with, an index into Handle::addresses
@@ -144,6 +145,7 @@ class SendComm final : public Comm {
   uint64_t LargestChunk() const REQUIRES(mutex_);
   uint64_t FittingChunk(const Path& path) const;
   void CountAsSender(bool counts) REQUIRES(mutex_);
+  void CountSmallOn(int nic) REQUIRES(mutex_);
   void CutMessages() REQUIRES(mutex_);
   void Buffer(Message& message);
   void AskForReceive(uint64_t number) REQUIRES(mutex_);
@@ -156,6 +158,9 @@ class SendComm final : public Comm {
   void TryWays(const Path& carrier, int64_t now_ns) REQUIRES(mutex_);
   bool WantsTrial(const Path& path, int64_t now_ns) const REQUIRES(mutex_);
   bool TakeTrial(const Path& path, int64_t now_ns);
+  static bool IsOnTrial(const Path& path, int64_t now_ns);
+  void CheckSlow(Path& path, const Progress& progress, int64_t now_ns) REQUIRES(mutex_);
+  void ExcuseSlow(Path& path, int64_t answer_ns, int64_t now_ns) REQUIRES(mutex_);
   std::deque<Chunk>* QueueFor(const Path& path) REQUIRES(mutex_);
   bool Serves(const Path& path, uint32_t queue) const REQUIRES(mutex_);
   int DistanceBetween(const Path& one, const Path& other) const;
@@ -209,6 +214,7 @@ class SendComm final : public Comm {
   bool was_early_ GUARDED_BY(mutex_) = false;    // the last chunk's message
   uint64_t asked_until_ GUARDED_BY(mutex_) = 0;  // messages for whose receives the peer was asked
   bool counts_ GUARDED_BY(mutex_) = false;       // among environment_->senders
+  int small_nic_ GUARDED_BY(mutex_) = -1;        // among whose small_senders it counts; -1: none's
   int idle_ticks_ GUARDED_BY(mutex_) = 0;        // since the last message
   bool ready_ GUARDED_BY(mutex_) = false;
   std::atomic<uint64_t> pending_bytes_{0};  // of sends that are not done

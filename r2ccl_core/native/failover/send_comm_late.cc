@@ -8,6 +8,7 @@ namespace r2ccl {
 namespace {
 
 constexpr int64_t kTrialPauseNs = 250 * kMillisecond;
+constexpr uint64_t kSmallBytes = 16 * 1024;  // larger messages show what a NIC drains, and are late on a slow one
 
 }  // namespace
 
@@ -31,23 +32,34 @@ bool SendComm::TakeTrial(const Path& path, int64_t now_ns) {
   return now_ns - tried_ns >= kTrialPauseNs && nic.tried_ns.compare_exchange_strong(tried_ns, now_ns);
 }
 
+// Whether a trial of this connection's is under way on the path, and takes more.
+bool SendComm::IsOnTrial(const Path& path, int64_t now_ns) {
+  const auto& test = path.test;
+  return test.end != 0 && !test.missed && test.trial_bytes > 0 && test.trial_bytes < kTrialBytes &&
+         path.way->slow_ns() > 0 && now_ns < test.began_ns + Probation::kTrialNs;
+}
+
 // What was just put on `carrier` goes over paths that have to show what they drain as well. Nobody waits for that.
 void SendComm::TryWays(const Path& carrier, int64_t now_ns) {
   // A stream that writes straight from memory which is about to be the user's again is lost by it.
   if (environment_->params.zero_copy_bytes > 0) return;
   for (Path& path : paths_) {
     auto& in_flight = outgoing(carrier).in_flight;
-    if (in_flight.empty() || in_flight.back().copies != nullptr || in_flight.back().buffered) return;
-    if (&path == &carrier || path.state != PathState::kUp || path.test.end != 0) continue;
-    if (!WantsTrial(path, now_ns)) continue;
+    if (in_flight.empty() || in_flight.back().copies != nullptr) return;
+    if (&path == &carrier || path.state != PathState::kUp) continue;
+    bool more = IsOnTrial(path, now_ns);
+    if (!more && (path.test.end != 0 || !WantsTrial(path, now_ns))) continue;
     Progress progress;
     if (!path.stream->has_room() || path.stream->unsaid_bytes() > 0 || !path.stream->ReadProgress(&progress)) continue;
-    if (!TakeTrial(path, now_ns)) continue;
+    if (!more && !TakeTrial(path, now_ns)) continue;
     in_flight.back().copies = std::make_shared<Copies>();
     Chunk copy = in_flight.back();
     copy.trial = true;
     if (path.way->on_probation()) {
-      path.test = {path.stream->end() + kHeaderBytes + copy.length, progress.resent, now_ns, false, copy.length};
+      if (!more) path.test = {.resent = progress.resent, .began_ns = now_ns};
+      path.test.sent_ns = now_ns;
+      path.test.end = path.stream->end() + kHeaderBytes + copy.length;
+      path.test.trial_bytes += copy.length;
     }
     PutOn(path, std::move(copy), now_ns);
     ++environment_->replayed_chunks;
@@ -103,12 +115,46 @@ void SendComm::LookAt(int64_t time_ns, int64_t now_ns) {
   if (time_ns > now_ns) look_ns_ = std::min(look_ns_, time_ns);
 }
 
+// What answers take tells of slow pairs before anything is late. The peer's kernel may put off the answer to a single
+// packet, so only more of them count. A mean that falls remembers what is over.
+void SendComm::CheckSlow(Path& path, const Progress& progress, int64_t now_ns) {
+  bool full = progress.bytes_acked - path.acked_bytes >= 2 * progress.packet_bytes;
+  if (!progress.rtt_by_kernel || !full) return;
+  if (outgoing(path).last_bytes > kSmallBytes) return;
+  int64_t answer_ns = progress.rtt_ns;
+  bool falls = answer_ns < path.way->answer_ns();
+  path.way->NoteAnswer(answer_ns);
+  if (path.way->on_probation()) return;
+  ExcuseSlow(path, answer_ns, now_ns);
+  int64_t best_ns = LookElsewhere(path).answer_ns;
+  bool slow = IsSlow(answer_ns, best_ns) && !environment_->ways.IsExcused(answer_ns, now_ns);
+  if (slow && falls) return;
+  if (!path.slow.Note(slow, path.usual_ns, now_ns)) return;
+  auto told = [](int64_t ns) { return std::to_string(ns / 1000) + " us"; };
+  BeginProbation(path, now_ns, "answers take " + told(answer_ns) + ", elsewhere " + told(best_ns), answer_ns);
+}
+
+// What a slow pair carried now goes over this one. Where that makes its answers as slow, the slow one was not sick.
+void SendComm::ExcuseSlow(Path& path, int64_t answer_ns, int64_t now_ns) {
+  int64_t slow_ns = 0;
+  for (const Path& other : paths_) {
+    if (&other != &path && other.way != nullptr) slow_ns = std::max(slow_ns, other.way->slow_ns());
+  }
+  if (slow_ns == 0 || !path.no_faster.Note(answer_ns >= slow_ns, answer_ns, now_ns)) return;
+  for (const Path& other : paths_) {
+    if (other.way == nullptr || other.way->slow_ns() == 0 || answer_ns < other.way->slow_ns()) continue;
+    environment_->ways.Excuse(std::max(answer_ns, slow_ns), now_ns);
+    other.way->With([](Probation& probation) { return probation.Excuse(); });
+  }
+}
+
 // What the peer's kernel should have had by now, and what is behind it in the same stream, goes over another path as
 // well. A peer whose program leaves no room for more, or does not look, is not late.
 void SendComm::OnProgress(Path& path, const Progress& progress, int64_t now_ns) {
   bool carries = outgoing(path).in_flight_bytes > 0 && progress.bytes_acked > path.acked_bytes;
   if (carries) nic_state(path).usual_ns.store(path.usual_ns, std::memory_order_relaxed);
   if (environment_->params.mode != 2) return;
+  CheckSlow(path, progress, now_ns);
   bool alone = false;
   int64_t overdue_ns = 0;
   path.late = false;

@@ -129,6 +129,9 @@ const std::vector<PathLoad>& SendComm::Look() {
                       .drain = nic.drain_bytes_per_ns.load(std::memory_order_relaxed),
                       .nic_bytes = static_cast<double>(nic.in_flight_bytes.load(std::memory_order_relaxed)),
                       .path_bytes = static_cast<double>(outgoing(path).in_flight_bytes),
+                      .small_senders = home_ == nullptr ? 0
+                                                        : nic.small_senders.load(std::memory_order_relaxed) -
+                                                              (path.nic == small_nic_ ? 1 : 0),
                       .peak = nic.peak_bytes_per_ns.load(std::memory_order_relaxed),
                       .distance = from_home_[loads_.size()],
                       .rate = outgoing(path).bytes_per_ns,

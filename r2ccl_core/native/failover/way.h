@@ -7,9 +7,15 @@
 // that a false alarm costs a few milliseconds. A pair that is late again soon after a probation has to be clean for
 // longer each time, but never for so long that its recovery would go unnoticed.
 //
-// Test packets are few and say nothing of the rate. So a repeated probation ends with a trial: the pair carries a copy
-// of a chunk that another pair carries as well, and has to be at least half as fast as the best NIC. Nobody waits for
-// the copy, so a slow pair costs nothing. If there is no chunk to try it with, the probation ends without a trial.
+// Messages that follow each other are hurt long before anything counts as late. So a pair whose answers take much
+// longer than another's, for some tens of milliseconds, goes on probation too. Nobody knows yet whether it is sick or
+// has more to do than others, but what it carried now goes over those, and this shows: where their answers become
+// as slow as its own were, the pair is excused and carries its part again.
+//
+// Test packets are few and say nothing of the rate. So a repeated probation, and one for slowness, ends with a trial:
+// the pair carries a copy of a chunk that another pair carries as well, and has to be at least half as fast as the best
+// NIC. Of a slow one they are copies of many chunks, more than a shaper lets go at once. Nobody waits for the copies,
+// so a slow pair costs nothing. If there is no chunk to try it with, the probation ends without a trial.
 #ifndef R2CCL_FAILOVER_WAY_H_
 #define R2CCL_FAILOVER_WAY_H_
 
@@ -29,8 +35,9 @@ namespace r2ccl {
 class Probation {
  public:
   bool on() const { return on_; }
-  // Whether it is more than the first alarm after a long time: the pair was late again, or failed a test.
-  bool grave() const { return on_ && (needed_ns_ > 0 || missed_); }
+  // Whether it is more than the first alarm after a long time, or one that may be excused at once: the pair was late
+  // again, failed a test, or was slow and is not excused.
+  bool grave() const { return on_ && ((needed_ns_ > 0 && (slow_ns_ == 0 || was_clean_)) || missed_); }
   int64_t needed_ns() const { return needed_ns_; }
 
   // Whether there is something to report: true once for each grave probation.
@@ -38,17 +45,33 @@ class Probation {
   // Whether the end of this probation is to be reported, too.
   bool told() const { return told_; }
 
-  // Something was late. For a pair that is already on probation, that changes nothing.
-  void Begin(int64_t now_ns) {
+  // How long answers took, if that is why it is on probation, and what follows has to be as fast as over other pairs; 0
+  // otherwise.
+  int64_t slow_ns() const { return on_ ? slow_ns_ : 0; }
+
+  // Something was late, or answers take `slow_ns`. For a pair that is already on probation, that changes nothing.
+  void Begin(int64_t now_ns, int64_t slow_ns = 0) {
     if (std::exchange(on_, true)) return;
     trial_ = Trial::kNone;
     int64_t halves = ended_ns_ == 0 ? kForgottenHalves : (now_ns - ended_ns_) / kHalfLifeNs;
     int64_t record_ns = halves >= kForgottenHalves ? 0 : std::max(needed_ns_, kLeastNs) >> halves;
+    needed_before_ns_ = needed_ns_;
     needed_ns_ = record_ns < kLeastNs ? 0 : std::min(kMostNs, kGrowth * record_ns);
-    missed_ = told_ = false;
+    slow_ns_ = slow_ns;
+    if (slow_ns > 0) needed_ns_ = std::max(needed_ns_, kLeastNs);
+    missed_ = told_ = was_clean_ = false;
     clean_since_ns_ = 0;
     pause_ns_ = kPauseNs;
     next_test_ns_ = now_ns;
+  }
+
+  // The other pairs' answers became as slow without it. Returns true if that ends the probation, of which nothing is
+  // remembered then.
+  bool Excuse() {
+    if (slow_ns() == 0) return false;
+    needed_ns_ = needed_before_ns_;
+    on_ = false;
+    return true;
   }
 
   // Whether a test is due. The caller then runs the test and reports its result, if there is one.
@@ -58,16 +81,16 @@ class Probation {
     return true;
   }
 
-  // Whether a copy of a chunk should go over it.
+  // Whether copies of chunks should go over it.
   bool wants_trial() const { return on_ && trial_ == Trial::kWanted; }
-  // The caller then sends one, and reports what became of it with Prove or Miss, if its connection lives.
+  // The caller then sends them, and reports what became of it with Prove or Miss, if its connection lives.
   bool TakeTrial(int64_t now_ns) {
     if (!wants_trial()) return false;
     trial_ = Trial::kTaken;
     trial_ns_ = now_ns;
     return true;
   }
-  // The copy was fast enough. Returns true if that ends the probation.
+  // The copies were fast enough. Returns true if that ends the probation.
   bool Prove(int64_t now_ns) {
     if (!on_ || trial_ != Trial::kTaken) return false;
     End(now_ns);
@@ -94,6 +117,8 @@ class Probation {
     pause_ns_ = std::min(2 * pause_ns_, kLongestPauseNs);
   }
 
+  static constexpr int64_t kTrialNs = 50 * kMillisecond;  // in which there is a chunk, if anything is sent at all
+
  private:
   static constexpr int64_t kLeastNs = 25 * kMillisecond;
   static constexpr int64_t kGrowth = 4;
@@ -102,7 +127,6 @@ class Probation {
   static constexpr int64_t kForgottenHalves = 8;
   static constexpr int64_t kPauseNs = 25 * kMillisecond;
   static constexpr int64_t kLongestPauseNs = 100 * kMillisecond;
-  static constexpr int64_t kTrialNs = 50 * kMillisecond;  // in which there is a chunk, if anything is sent at all
 
   enum class Trial : uint8_t { kNone, kWanted, kTaken };
 
@@ -113,6 +137,7 @@ class Probation {
   }
   // Its connection may have ended with what it took.
   bool AwaitsTrial(int64_t now_ns) {
+    was_clean_ = true;
     if (trial_ == Trial::kNone) {
       trial_ = Trial::kWanted;
       trial_ns_ = now_ns;
@@ -122,12 +147,15 @@ class Probation {
 
   bool on_ = false;
   bool missed_ = false;
+  bool was_clean_ = false;  // for long enough once, and not excused until then
   bool told_ = false;
   Trial trial_ = Trial::kNone;
-  int64_t trial_ns_ = 0;        // when it was wanted, or taken
-  int64_t needed_ns_ = 0;       // how long tests have to come back clean
-  int64_t clean_since_ns_ = 0;  // start of the present series of clean tests; 0: none
-  int64_t ended_ns_ = 0;        // of the last probation; 0: there was none
+  int64_t trial_ns_ = 0;          // when it was wanted, or taken
+  int64_t slow_ns_ = 0;           // see slow_ns(); 0: something was late
+  int64_t needed_before_ns_ = 0;  // needed_ns_ of the one before
+  int64_t needed_ns_ = 0;         // how long tests have to come back clean
+  int64_t clean_since_ns_ = 0;    // start of the present series of clean tests; 0: none
+  int64_t ended_ns_ = 0;          // of the last probation; 0: there was none
   int64_t pause_ns_ = kPauseNs;
   int64_t next_test_ns_ = 0;
 };
@@ -158,17 +186,70 @@ constexpr int64_t SoonerNs(int64_t sent_ns, int64_t passed_ns, int64_t usual_ns)
 // The other NIC pairs to the same peer, as they are now: a pair is faulty only in comparison with healthy ones. If
 // other traffic fills all of them, answers take long and packets are lost everywhere.
 struct Elsewhere {
-  int64_t usual_ns = 0;  // time of an answer on the best of them; 0: unknown
-  bool lossy = false;    // packets are lost on each
+  int64_t usual_ns = 0;   // time of an answer on the best of them; 0: unknown
+  int64_t answer_ns = 0;  // its mean on the best of them; 0: unknown
+  bool lossy = false;     // packets are lost on each
   bool any = false;
 
-  // Another pair. `way_usual_ns` is 0 before its first measurement, when it counts as neither fast nor slow.
-  constexpr void Add(int64_t way_usual_ns, bool way_lossy) {
+  // Another pair. The times are 0 before their first measurement, when it counts as neither fast nor slow.
+  constexpr void Add(int64_t way_usual_ns, int64_t way_answer_ns, bool way_lossy) {
     lossy = (!any || lossy) && way_lossy;
     any = true;
     if (way_usual_ns != 0) usual_ns = usual_ns == 0 ? way_usual_ns : std::min(usual_ns, way_usual_ns);
+    if (way_answer_ns != 0) answer_ns = answer_ns == 0 ? way_answer_ns : std::min(answer_ns, way_answer_ns);
   }
 };
+
+constexpr int64_t kSlowNs = 60 * kMillisecond;  // for how long a pair's answers are slow before it goes on probation
+constexpr int64_t kNoFasterNs = 20 * kMillisecond;  // for how long those of others are no faster before it is excused
+
+// Whether something has been so for long enough, by what ticks say of it. Pure: time is an argument.
+class Lasting {
+ public:
+  explicit constexpr Lasting(int64_t needed_ns) : needed_ns_(needed_ns) {}
+
+  // `is`: whether it is so, by answers that take up to `answer_ns`. Returns true, and begins anew, once it was for
+  // `needed_ns` more than half of the time in which it was not. An answer says nothing of a longer time than itself and
+  // a tick.
+  bool Note(bool is, int64_t answer_ns, int64_t now_ns) {
+    int64_t span_ns = std::min(now_ns - std::exchange(last_ns_, now_ns), std::max(kTickNs, answer_ns));
+    lasts_ns_ = is ? lasts_ns_ + span_ns : std::max<int64_t>(0, lasts_ns_ - span_ns / 2);
+    if (lasts_ns_ < needed_ns_) return false;
+    lasts_ns_ = 0;
+    return true;
+  }
+
+ private:
+  static constexpr int64_t kTickNs = 5 * kMillisecond;
+  int64_t needed_ns_;
+  int64_t last_ns_ = 0;
+  int64_t lasts_ns_ = 0;
+};
+
+// How slow answers were of a pair that was not sick: for a while others that are as slow are not either, nor twice as
+// slow ones. What is slow by its load is slow again and again, on one pair or another. Pure: time is an argument.
+class Excused {
+ public:
+  void Note(int64_t answer_ns, int64_t now_ns) {
+    answer_ns_ = answer_ns;
+    noted_ns_ = now_ns;
+  }
+  bool Covers(int64_t answer_ns, int64_t now_ns) const {
+    return answer_ns <= 2 * (answer_ns_ >> std::min<int64_t>(63, (now_ns - noted_ns_) / kHalfLifeNs));
+  }
+
+ private:
+  static constexpr int64_t kHalfLifeNs = 10'000 * kMillisecond;
+  int64_t answer_ns_ = 0;
+  int64_t noted_ns_ = 0;
+};
+
+// Whether a pair's answers take much longer than those of the best other pair; 0: unknown.
+constexpr bool IsSlow(int64_t answer_ns, int64_t best_ns) {
+  constexpr int64_t kClearlyNs = kMillisecond / 4;
+  constexpr int64_t kManyTimes = 3;
+  return best_ns > 0 && answer_ns > kClearlyNs + kManyTimes * best_ns;
+}
 
 // The same if the best pair usually takes `rtt_ns` plus the time of `bytes`, those queued before it and its own, at
 // `bytes_per_ns`. If that is 0 (unknown), the NIC drains at least at `least_per_ns`, which may be much less than it
@@ -180,8 +261,11 @@ constexpr int64_t LateAfterNs(int64_t rtt_ns, double bytes, double bytes_per_ns,
   return LateAfterNs(rtt_ns + (short_queue ? static_cast<int64_t>(bytes / least_per_ns) : kUnknownNs));
 }
 
-// The time in which a trial's chunk has to arrive, if the best NIC needs `best_ns` for it: NICs share the work as
-// equals that differ by less than two (placement.h), and the time is read at ticks.
+// What a trial carries: more than a shaper's token bucket lets go at once.
+constexpr uint64_t kTrialBytes = 1024 * 1024;
+
+// The time in which a trial's chunk has to arrive, if the best NIC needs `best_ns` for it and those before it: NICs
+// share the work as equals that differ by less than two (placement.h), and the time is read at ticks.
 constexpr int64_t TrialLimitNs(int64_t best_ns) {
   constexpr int64_t kReadNs = 5 * kMillisecond;
   return kReadNs + 2 * best_ns;
@@ -248,9 +332,14 @@ class Way {
   }
   // When the last of what has arrived was sent, give or take what several threads note at once; 0: nothing has.
   int64_t passed_ns() const { return passed_ns_.load(std::memory_order_relaxed); }
+  // Of a stream that carries data over it: the mean time of an answer.
+  void NoteAnswer(int64_t answer_ns) { answer_ns_.store(answer_ns, std::memory_order_relaxed); }
+  // The last of those; 0: there was none.
+  int64_t answer_ns() const { return answer_ns_.load(std::memory_order_relaxed); }
   bool on_probation() const { return on_.load(std::memory_order_relaxed); }
   bool grave() const { return grave_.load(std::memory_order_relaxed); }
   bool wants_trial() const { return wants_trial_.load(std::memory_order_relaxed); }
+  int64_t slow_ns() const { return slow_ns_.load(std::memory_order_relaxed); }
   template <typename Change>
   auto With(Change change) {
     MutexLock lock(mutex_);
@@ -258,6 +347,7 @@ class Way {
     on_.store(probation_.on(), std::memory_order_relaxed);
     grave_.store(probation_.grave(), std::memory_order_relaxed);
     wants_trial_.store(probation_.wants_trial(), std::memory_order_relaxed);
+    slow_ns_.store(probation_.slow_ns(), std::memory_order_relaxed);
     return result;
   }
 
@@ -266,9 +356,11 @@ class Way {
   Probation probation_ GUARDED_BY(mutex_);
   Carried carried_ GUARDED_BY(mutex_);
   std::atomic<int64_t> passed_ns_{0};
+  std::atomic<int64_t> answer_ns_{0};
   std::atomic<bool> on_{false};
   std::atomic<bool> grave_{false};
   std::atomic<bool> wants_trial_{false};
+  std::atomic<int64_t> slow_ns_{0};
 };
 
 // Thread-safe. There are as many ways as NICs times peers' NICs, and they are kept for good.
@@ -280,9 +372,18 @@ class Ways {
     if (way == nullptr) way = std::make_unique<Way>();
     return way.get();
   }
+  void Excuse(int64_t answer_ns, int64_t now_ns) {
+    MutexLock lock(mutex_);
+    excused_.Note(answer_ns, now_ns);
+  }
+  bool IsExcused(int64_t answer_ns, int64_t now_ns) {
+    MutexLock lock(mutex_);
+    return excused_.Covers(answer_ns, now_ns);
+  }
 
  private:
   Mutex mutex_;  // a leaf lock
+  Excused excused_ GUARDED_BY(mutex_);
   std::map<std::pair<int, uint32_t>, std::unique_ptr<Way>> ways_ GUARDED_BY(mutex_);
 };
 

@@ -12,6 +12,7 @@ struct Progress {
   uint32_t delivered = 0;       // packets that it reported to have, also those behind a gap; 0 where nobody counts
   uint32_t unanswered = 0;      // packets under way, and probes, of which it has not said that it has them
   int64_t rtt_ns = 0;           // smoothed
+  bool rtt_by_kernel = false;   // not by this process, which may look late
   int64_t rtt_variance_ns = 0;  // mean deviation
   int64_t timeout_ns = 0;       // until the wire itself sends again, without its back-off
   int64_t shortest_rtt_ns = 0;  // of the last minutes; 0 while unknown

@@ -164,6 +164,7 @@ bool ReadProgress(int fd, TcpProgress* progress) {
   progress->unanswered = info.tcpi_unacked + info.tcpi_probes;
   progress->unsent_bytes = info.tcpi_notsent_bytes;
   progress->rtt_ns = int64_t{info.tcpi_rtt} * 1000;
+  progress->rtt_by_kernel = true;
   progress->rtt_variance_ns = int64_t{info.tcpi_rttvar} * 1000;
   progress->timeout_ns = (int64_t{info.tcpi_rto} * 1000) >> info.tcpi_backoff;
   bool has_rtt = info.tcpi_min_rtt != ~0u;

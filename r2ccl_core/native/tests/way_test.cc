@@ -16,6 +16,8 @@ class Simulated {
  public:
   explicit Simulated(bool chunks = false, bool fast = true) : chunks_(chunks), fast_(fast) {}
   void Late() { probation_.Begin(now_ns_); }
+  void Slow() { probation_.Begin(now_ns_, 3 * kMillisecond); }
+  bool Excuse() { return probation_.Excuse(); }
   // `clean`: whether a test comes back clean. Returns how many were made.
   template <typename Clean>
   int Run(int64_t duration_ns, Clean clean) {
@@ -147,6 +149,35 @@ TEST(Probation, ATrialEndsARepeatedOneAndWithoutAChunkItEndsAllTheSame) {
   }
 }
 
+TEST(Probation, OneForSlownessNeedsATrialTheFirstTime) {
+  Simulated well(true);
+  well.Slow();
+  EXPECT_EQ(well.probation().slow_ns(), 3 * kMillisecond);
+  EXPECT_FALSE(well.probation().grave()) << "it may be excused at once";
+  int64_t took_ns = well.UntilTrusted();
+  EXPECT_GE(took_ns, 25 * kMillisecond);
+  EXPECT_LE(took_ns, 200 * kMillisecond);
+  EXPECT_EQ(well.trials(), 1);
+  EXPECT_EQ(well.probation().slow_ns(), 0);
+  Simulated still_slow(true, false);
+  still_slow.Slow();
+  still_slow.Run(5'000 * kMillisecond, kClean);
+  EXPECT_TRUE(still_slow.on());
+  EXPECT_TRUE(still_slow.probation().grave());
+}
+
+TEST(Probation, OnlyOneForSlownessIsExcusedAndNothingIsRememberedOfIt) {
+  Simulated way(true);
+  way.Slow();
+  EXPECT_TRUE(way.Excuse());
+  EXPECT_FALSE(way.on());
+  EXPECT_FALSE(way.Excuse());
+  way.Late();
+  EXPECT_EQ(way.probation().needed_ns(), 0) << "as for the first time";
+  EXPECT_FALSE(way.Excuse());
+  EXPECT_TRUE(way.on());
+}
+
 // The connection that took it ends.
 TEST(Probation, ATrialThatNobodyReportsIsNotAwaitedForEver) {
   Simulated way;
@@ -251,17 +282,51 @@ TEST(Way, ATrialIsForNicsThatAreHalfAsFastAsTheBest) {
   EXPECT_LT(TrialLimitNs(5 * kMillisecond), 10 * 5 * kMillisecond) << "a tenth of the rate is too slow";
 }
 
+TEST(Way, IsSlowBesideTheBestOfTheOthers) {
+  EXPECT_TRUE(IsSlow(2 * kMillisecond, kMillisecond / 10));
+  EXPECT_FALSE(IsSlow(2 * kMillisecond, kMillisecond));
+  EXPECT_FALSE(IsSlow(kMillisecond / 4, 10'000)) << "a busy processor explains that";
+  EXPECT_FALSE(IsSlow(500 * kMillisecond, 0)) << "nobody knows how long others take";
+}
+
+TEST(Lasting, IsForSoLongMoreThanHalfOfTheTimeInWhichItIsNot) {
+  constexpr int64_t kTickNs = 5 * kMillisecond;
+  auto ticks = [](auto is, int64_t answer_ns, int64_t pause_ns) {
+    Lasting lasting(60 * kMillisecond);
+    for (int tick = 1; tick <= 1000; ++tick) {
+      if (lasting.Note(is(tick), answer_ns, tick * pause_ns)) return tick;
+    }
+    return 0;
+  };
+  EXPECT_EQ(ticks([](int) { return true; }, kMillisecond, kTickNs), 12);
+  EXPECT_EQ(ticks([](int tick) { return tick % 3 == 0; }, kMillisecond, kTickNs), 0);
+  EXPECT_GT(ticks([](int tick) { return tick % 2 == 0; }, kMillisecond, kTickNs), 12);
+  EXPECT_EQ(ticks([](int) { return true; }, kMillisecond, 200 * kMillisecond), 12) << "an answer says little";
+  EXPECT_EQ(ticks([](int) { return true; }, 60 * kMillisecond, 200 * kMillisecond), 1) << "if it does not take long";
+}
+
+TEST(Excused, CoversTwiceAsMuchAndForgets) {
+  Excused excused;
+  EXPECT_FALSE(excused.Covers(1, kMillisecond));
+  excused.Note(2 * kMillisecond, 1000 * kMillisecond);
+  EXPECT_TRUE(excused.Covers(4 * kMillisecond, 1001 * kMillisecond));
+  EXPECT_FALSE(excused.Covers(4 * kMillisecond + 1, 1001 * kMillisecond));
+  EXPECT_FALSE(excused.Covers(4 * kMillisecond, 20'000 * kMillisecond));
+  EXPECT_FALSE(excused.Covers(1, INT64_MAX / 2));
+}
+
 TEST(Way, OneThatHasJustComeUpSaysNothingOfHowFastTheOthersAre) {
   Elsewhere elsewhere;
   EXPECT_FALSE(elsewhere.lossy) << "there is no other";
-  elsewhere.Add(3 * kMillisecond, false);
-  elsewhere.Add(0, true);
-  elsewhere.Add(5 * kMillisecond, true);
+  elsewhere.Add(3 * kMillisecond, 2 * kMillisecond, false);
+  elsewhere.Add(0, 0, true);
+  elsewhere.Add(5 * kMillisecond, kMillisecond, true);
   EXPECT_EQ(elsewhere.usual_ns, 3 * kMillisecond);
+  EXPECT_EQ(elsewhere.answer_ns, kMillisecond);
   EXPECT_FALSE(elsewhere.lossy) << "one of them is well";
   Elsewhere new_first;
-  new_first.Add(0, false);
-  new_first.Add(4 * kMillisecond, true);
+  new_first.Add(0, 0, false);
+  new_first.Add(4 * kMillisecond, kMillisecond, true);
   EXPECT_EQ(new_first.usual_ns, 4 * kMillisecond);
   EXPECT_FALSE(new_first.lossy) << "one of them is well";
 }

@@ -18,6 +18,7 @@ constexpr int64_t kSickForNs = 1000 * kMillisecond;
 constexpr int64_t kSickBeforeNs = 400 * kMillisecond;
 constexpr int64_t kReturnNs = 300 * kMillisecond;
 constexpr int64_t kWellForNs = 800 * kMillisecond;
+constexpr int64_t kWellSmallNs = 2000 * kMillisecond;
 constexpr int64_t kSlowBeginsNs = 1000 * kMillisecond;
 constexpr int64_t kSlowForNs = 6000 * kMillisecond;
 constexpr double kBytesOfCall = 1 << 20;
@@ -95,6 +96,21 @@ Scenario CallsOf(const CallGroup& group, const NamedTrouble& trouble, uint64_t s
   made.bucket_bytes = 128 * 1024;  // nor does a single chunk
   made.troubles = {OfANic(trouble, seed, made, kSickBeginsNs, 50 * kMillisecond)};
   return made;
+}
+
+std::vector<CallGroup> HealthyGroups() {
+  return {{"64KiB_2x100_", 64 << 10, 2, 0.0125},   {"64KiB_2x200_", 64 << 10, 2, 0.025},
+          {"64KiB_3x100_", 64 << 10, 3, 0.0125},   {"64KiB_3x500_", 64 << 10, 3, 0.0625},
+          {"64KiB_4x100_", 64 << 10, 4, 0.0125},   {"256KiB_2x200_", 256 << 10, 2, 0.025},
+          {"256KiB_2x500_", 256 << 10, 2, 0.0625}, {"256KiB_3x100_", 256 << 10, 3, 0.0125}};
+}
+
+double CallsWhileWell(const CallGroup& group, const NamedTrouble& trouble, uint64_t seed, std::string* wrong) {
+  Scenario scenario = CallsOf(group, trouble, seed);
+  if (seed % 2 != 0) scenario.bucket_bytes = 0;
+  scenario.troubles[0].at_ns = kSickBeginsNs;
+  int64_t begin_ns = kSickBeginsNs + kFoundNs;
+  return CallsBetween(scenario, begin_ns, begin_ns + kWellSmallNs, wrong);
 }
 
 std::vector<NamedTrouble> Failures() {

@@ -32,6 +32,13 @@ struct CallGroup {
 std::vector<CallGroup> CallGroups();
 Scenario CallsOf(const CallGroup& group, const NamedTrouble& trouble, uint64_t seed);
 
+// Groups of the same kind on healthy NICs, of which two connections share one while others have one for themselves:
+// what a NIC's own queue explains is no sickness.
+std::vector<CallGroup> HealthyGroups();
+// Calls per second over two seconds in which a NIC has that trouble: none, or its death. In even seeds NICs have a
+// token bucket.
+double CallsWhileWell(const CallGroup& group, const NamedTrouble& trouble, uint64_t seed, std::string* wrong);
+
 // The time that the call which it hits takes longer than calls do, in ms.
 double CostMs(const NamedTrouble& failure, uint64_t seed, std::string* wrong);
 // Those whose cost is measured.

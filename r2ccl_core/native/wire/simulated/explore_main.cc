@@ -92,7 +92,9 @@ constexpr char kHelp[] =
     "  --failures N  what failures of a NIC cost the AllReduce of 1 MiB that they hit, by N seeds\n"
     "  --sick N      AllReduces of 64 KiB to 8 MiB with a sick NIC, against those with a dead one, by N seeds\n"
     "  --repaired N  the same after its repair, against those with healthy NICs\n"
-    "  --slow N      AllReduces of 1 MiB over healthy NICs of 5 to 100 Mbit/s: their share of the rate, by N seeds\n"
+    "  --slow N      AllReduces of 1 MiB over healthy NICs of 5 to 100 Mbit/s: their share of the rate, by N seeds; "
+    "and\n"
+    "                small ones over healthy NICs that some connections share, with one of them dead as well\n"
     "  --version     the version, and nothing else\n"
     "\n"
     "Exit status: 0 every rule held, 1 one was broken, 2 an option is wrong.\n";
@@ -307,7 +309,17 @@ int TellRepaired(const Options& options) {
   return 0;
 }
 
+// Small calls, with all NICs in good health and with one dead.
+void TellSmallCalls(const Options& options) {
+  using namespace r2ccl::simulated;
+  const std::vector<NamedTrouble> troubles{Repaired()[0], Repaired()[1]};
+  for (const CallGroup& group : HealthyGroups()) {
+    TellShares(options.slow, options, group.name, troubles, "healthy", std::bind_front(CallsWhileWell, group));
+  }
+}
+
 int TellSlow(const Options& options) {
+  TellSmallCalls(options);
   for (int mbit : r2ccl::simulated::SlowRates()) {
     std::atomic<uint64_t> lost{0}, twice{0};
     auto shares = BySeed(options.slow, options.jobs, [&](uint64_t seed, std::string* wrong) {

@@ -78,6 +78,7 @@ bool Socket::ReadProgress(Progress* progress) const {
   progress->unanswered = static_cast<uint32_t>((most_sent_ - unacked_ + segment_bytes() - 1) / segment_bytes()) +
                          static_cast<uint32_t>(probes_);
   progress->rtt_ns = rtt_ns_;
+  progress->rtt_by_kernel = true;
   progress->rtt_variance_ns = rtt_variance_ns_;
   progress->timeout_ns = std::max(kLeastTimeoutNs, rtt_ns_ + 4 * rtt_variance_ns_);
   progress->shortest_rtt_ns = shortest_rtt_ns_;

@@ -144,6 +144,7 @@ void RcPipe::AddProgress(Progress* progress, int64_t now_ns) const {
   progress->unanswered += static_cast<uint32_t>(flights_.size());
   progress->segments += static_cast<uint32_t>(sent_ + writes_);
   progress->rtt_ns = rtt_ns_;
+  progress->rtt_by_kernel = false;
   progress->rtt_variance_ns = rtt_variance_ns_;
   progress->shortest_rtt_ns = shortest_rtt_ns_;
   progress->timeout_ns = kRetransmitNs;

@@ -235,11 +235,11 @@ class Excused {
     noted_ns_ = now_ns;
   }
   bool Covers(int64_t answer_ns, int64_t now_ns) const {
-    return answer_ns <= 2 * (answer_ns_ >> std::min<int64_t>(63, (now_ns - noted_ns_) / kHalfLifeNs));
+    return answer_ns <= 2 * (answer_ns_ >> std::min<int64_t>(63, (now_ns - noted_ns_) / kExcuseHalfLifeNs));
   }
 
  private:
-  static constexpr int64_t kHalfLifeNs = 10'000 * kMillisecond;
+  static constexpr int64_t kExcuseHalfLifeNs = 10'000 * kMillisecond;
   int64_t answer_ns_ = 0;
   int64_t noted_ns_ = 0;
 };

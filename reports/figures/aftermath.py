@@ -100,6 +100,6 @@ def caption(frame: pd.DataFrame) -> str:
         f"{plural(conclusive, 'trial')}; every dot is one trial, "
         "the bars are medians. Counters of the struck host are read every millisecond right after the fault (in runs "
         "before November 2026 every 10 ms), which is the resolution of the third line: "
-        f"a host that did not stop for so long is drawn at {LEAST_MS:g} ms and counts as 0. In the other lines, a sign "
-        f"within {LEAST_OF_CLOCKS:g} ms, or before the effect, is drawn at {LEAST_OF_CLOCKS:g} ms."
+        f"a host that did not stop for so long is drawn at {LEAST_MS:g} ms and counts as 0. In the other lines, what "
+        f"is earlier is drawn at {LEAST_OF_CLOCKS:g} ms."
     )

@@ -96,6 +96,6 @@ def _unknown(frame: pd.DataFrame) -> str:
     sizes = ", ".join(f"{count} of {sized(int(str(size)))}" for size, count in counts.items())
     by_size = f" ({sizes})" if went_on["size_bytes"].nunique() > 1 else ""
     return (
-        f" The time of {plural(len(unknown), 'trial')} is not known{by_size}: the iteration that was hit, or those "
-        "after it, were too short for the counters to tell, or traffic went on and did not reach its later speed in it."
+        f" The time of {plural(len(unknown), 'trial')} is not known{by_size}: too short an iteration, or no return to "
+        "the later speed."
     )

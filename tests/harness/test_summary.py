@@ -148,13 +148,14 @@ def test_a_cost_that_is_known_for_some_trials_only_says_so(capsys: pytest.Captur
     """As the page and the tables do: its median is not over all the trials that the line counts."""
     fault = stored.Fault(kind="flap", host="host1", nic="eth1", t_before_ns=1, t_after_ns=1)
     slow = [i.model_copy(update={"duration_ns": 90_000_000}) if i.phase == "before" else i for i in record().iterations]
-    records = [record(fault=fault), record(fault=fault, trial_id="slowed", repeat=1, iterations=tuple(slow))]
+    known = [record(fault=fault, trial_id=f"known{repeat}", repeat=repeat) for repeat in (1, 2)]
+    records = [*known, record(fault=fault, trial_id="slowed", iterations=tuple(slow))]
     (line,) = table(records)
-    assert line.statuses == "2 ok" and line.known_in == {"slowdown": (1, 2), "lost_ms": (1, 2)}
+    assert line.statuses == "3 ok" and line.known_in == {"slowdown": (2, 3), "lost_ms": (2, 3)}
     assert table([record(fault=fault)])[0].known_in == {}
     for wide, words in (
-        (200, r"lost: beyond healthy iterations; \(1/2\): known in 1 of 2\b.* \S+ \(1/2\) +\S+ \(1/2\)"),
-        (40, r"T/T0 \S+ \(known in 1 of 2\), lost \S+ ms \(known in 1 of 2\)"),
+        (200, r"lost: beyond healthy iterations; \(2/3\): known in 2 of 3\b.* \S+ \(2/3\) +\S+ \(2/3\)"),
+        (40, r"T/T0 \S+ \(known in 2 of 3\), lost \S+ ms \(known in 2 of 3\)"),
     ):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("COLUMNS", str(wide))

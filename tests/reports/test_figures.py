@@ -414,7 +414,7 @@ def test_recovery_counts_what_is_not_known_by_size_and_says_why(frame: pd.DataFr
     smallest = known["size_bytes"].min()
     few = known.assign(recover_ms=known["recover_ms"].where(known["size_bytes"] != smallest))
     count = int((few["size_bytes"] == smallest).sum())
-    assert f"{count} trials is not known ({count} of {sized(int(smallest))}): the iteration" in recovery.caption(few)
+    assert f"{count} trials is not known ({count} of {sized(int(smallest))}): too short" in recovery.caption(few)
     stopped = few.assign(status="failed")
     assert "not known" not in recovery.caption(stopped)
 

@@ -8,6 +8,7 @@ healthy iterations something else slowed could lie to either side of it and so d
 have, such as the T/T0 of a system that is supposed to stop, does not count as missing.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,22 +134,20 @@ def _cells(
         unknown = part[part[metric.name].isna()]
         missing = sum(_should_have(metric, frame, row) for _, row in unknown.iterrows())
         every = bound.get("of") == "worst"
-        if known.size:
-            farthest = max(known, key=lambda value: _excess(float(value), low, high))
-            counted = float(farthest if every else metric.together(known, low=int(metric.reads_low(part).sum())))
-            of = f"{known.size} of " if missing else ""
-            told = f"{name}, {of}{plural(int(known.size) + missing, 'trial')}"
-            slowed = int(metric.not_known(part).sum())
-            between = (counted, counted) if every or not slowed else stats.median_between(known, slowed)
-            if counted == counted:
-                cells.append(_Cell(told, counted, *between))
-            else:
-                holes.append(str(name))
-                continue
-            if missing and every:
-                partly[str(name)] = missing
-        elif missing:
+        if not known.size:
+            holes += [str(name)] if missing else []
+            continue
+        farthest = max(known, key=lambda value: _excess(float(value), low, high))
+        counted = float(farthest if every else metric.together(known, low=int(metric.reads_low(part).sum())))
+        if math.isnan(counted):
             holes.append(str(name))
+            continue
+        of = f"{known.size} of " if missing else ""
+        slowed = int(metric.not_known(part).sum())
+        between = (counted, counted) if every or not slowed else stats.median_between(known, slowed)
+        cells.append(_Cell(f"{name}, {of}{plural(int(known.size) + missing, 'trial')}", counted, *between))
+        if missing and every:
+            partly[str(name)] = missing
     return cells, holes, partly
 
 

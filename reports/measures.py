@@ -117,7 +117,7 @@ def _about(view: View, run: LoadedRun) -> dict[str, Any]:
         "disturbed": cost.disturbed(view),
         "disturbed_slowdown": cost.disturbed_slowdown(view),
         "reads_low": cost.reads_low(view),
-        "slowdown_reads_low": cost.slowdown_reads_low(view),
+        "slowdown_reads_low": cost.reads_low(view, by_medians=True),
         "comes_and_goes": view.comes_and_goes,
         "hosts": setting.hosts,
         "ranks": setting.ranks,

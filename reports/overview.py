@@ -2,9 +2,9 @@
 
 A system has one row. Over several faults or points of the axes it states the range over the cells, and which was the
 worst. Speeds are those of its largest size, where bandwidth and not latency decides; a row says its size where other
-systems, as of another run, have a larger one. The cost of a fault is also stated
-for the smaller sizes, in small print. Wrong elements are counted over all trials. Cells whose trials all stayed
-inconclusive are named, and every range says that it is without them.
+systems, as of another run, have a larger one. The cost of a fault is also stated for the smaller sizes, in small print.
+Wrong elements are counted over all trials. Cells whose trials all stayed inconclusive are named, and every range says
+that it is without them.
 """
 
 from collections.abc import Iterable, Sequence

@@ -93,8 +93,7 @@ def told(records: Iterable[stored.Trial], metrics: Iterable[Metric]) -> dict[str
 
 def _low(metric: Metric, views: Sequence[View]) -> int:
     """In how many trials it is not known because it is too low."""
-    reads_low = cost.slowdown_reads_low if metric.by_medians else cost.reads_low
-    return sum(map(reads_low, views)) if metric.against_healthy else 0
+    return sum(cost.reads_low(view, metric.by_medians) for view in views) if metric.against_healthy else 0
 
 
 def shown_status(record: stored.Trial) -> str:

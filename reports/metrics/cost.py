@@ -24,14 +24,9 @@ def disturbed_slowdown(view: View) -> bool:
     return bool(disturbed(view)) and view.disturbed_slowdown
 
 
-def reads_low(view: View) -> bool:
-    """Whether the time lost is not known because it is too low."""
-    return bool(disturbed(view)) and view.reads_low
-
-
-def slowdown_reads_low(view: View) -> bool:
-    """Whether T/T0 is not known because it is too low."""
-    return bool(disturbed(view)) and view.slowdown_reads_low
+def reads_low(view: View, by_medians: bool = False) -> bool:
+    """Whether the time lost (`by_medians`: T/T0) is not known because it is too low."""
+    return bool(disturbed(view)) and (view.slowdown_reads_low if by_medians else view.reads_low)
 
 
 def not_known(view: View) -> str:

@@ -251,9 +251,9 @@ constexpr bool IsSlow(int64_t answer_ns, int64_t best_ns) {
   return best_ns > 0 && answer_ns > kClearlyNs + kManyTimes * best_ns;
 }
 
-// The same if the best pair usually takes `rtt_ns` plus the time of `bytes`, those queued before it and its own, at
-// `bytes_per_ns`. If that is 0 (unknown), the NIC drains at least at `least_per_ns`, which may be much less than it
-// can, because it had little to do.
+// The time from which on something counts as late if the best pair usually takes `rtt_ns` plus the time of `bytes`,
+// those queued before it and its own, at `bytes_per_ns`. If that is 0 (unknown), the NIC drains at least at
+// `least_per_ns`, which may be much less than it can, because it had little to do.
 constexpr int64_t LateAfterNs(int64_t rtt_ns, double bytes, double bytes_per_ns, double least_per_ns = 0) {
   constexpr int64_t kUnknownNs = 20 * kMillisecond;
   if (bytes_per_ns > 0) return LateAfterNs(rtt_ns + static_cast<int64_t>(bytes / bytes_per_ns));

@@ -3,8 +3,8 @@
 The counters are samples of cumulative bytes (every 10 ms or so, every millisecond right after a fault); two samples
 give one mean throughput. Recovery is the time from the fault's effect to the start of the first interval, after traffic
 stopped, from which the host's other NICs send as fast as they do later. If they carry nothing later either, the system
-uses only the struck NIC, and the host's return to its own speed counts. The resolution is the sampling interval: what is
-shorter is 0.
+uses only the struck NIC, and the host's return to its own speed counts. The resolution is the sampling interval: what
+is shorter is 0.
 """
 
 from collections.abc import Callable

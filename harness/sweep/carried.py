@@ -23,9 +23,13 @@ LEAST_SHARE = 0.01
 carries a few probes."""
 LEAST_BYTES = 256
 """More than a probe and its answer, or two ARP packets."""
-KEEP_ALIVE_BYTES_S = 60_000
-"""Three times what the core's probes of idle paths come to, sent and received: 2.0 kB in the worst 100 ms of AllReduces
-of 4 KiB that used the other NIC of three hosts. AllReduces of 8 bytes come to 110,000 a second on a NIC in use."""
+LEAST_EACH_BYTES = 100
+"""What an iteration at least carries over a NIC that it uses, on average: one message with its header and
+acknowledgement. AllReduces of 8 bytes came to 158 and more, an idle NIC beside them to 66 at most."""
+KEEP_ALIVE_BYTES_S = 30_000
+KEEP_ALIVE_BURST_BYTES = 1_500
+"""More than the core's probes of idle paths come to, sent and received: in 50 ms at most 2.3 kB, in 250 ms half of the
+rate (AllReduces of 8 bytes to 4 KiB that used the other NIC of three hosts, on two busy processors)."""
 BARRIERS = 1.25
 """What barriers may come to, over what they came to before the first iteration. They differ by 3 %; gloo's AllReduce of
 8 bytes comes to 1.5 times its barrier."""
@@ -108,11 +112,11 @@ def carried(
     inside = _inside(mine, begin_ns(record, batch.first), end_ns)
     in_flight = moved_bytes(inside) if len(inside) > 1 else None
     before, each_s = _before(mine, record, batch.first, since_ns)
-    least = max(LEAST_BYTES, LEAST_SHARE * even_bytes)
-    other = _of_others(inside, record, batch, effect_ns) if in_flight is not None else 0.0
+    share = LEAST_SHARE * even_bytes
+    least = max(LEAST_BYTES, share, _of_others(inside, record, batch, effect_ns) if inside else 0.0)
     other_before = max(BARRIERS * record.barrier_bytes, KEEP_ALIVE_BYTES_S * each_s)
-    least_each = int(max(least, other)), int(max(least, other_before))
-    return Carried(host, name, in_flight, before, *least_each, cut_short=effect_ns is not None)
+    least_before = max(LEAST_EACH_BYTES, share, other_before)
+    return Carried(host, name, in_flight, before, int(least), int(least_before), cut_short=effect_ns is not None)
 
 
 def _of_others(inside: Sequence[Sample], record: RankRecord, batch: InFlight, effect_ns: int | None) -> float:
@@ -122,7 +126,8 @@ def _of_others(inside: Sequence[Sample], record: RankRecord, batch: InFlight, ef
     begun = (begin_ns(record, number) for number in range(batch.first, batch.last + 1))
     # A barrier comes before each iteration; other hosts may still be in that of the first one.
     barriers = 1 + sum(since_ns < t_ns <= until_ns for t_ns in begun)
-    return max(BARRIERS * record.barrier_bytes * barriers, KEEP_ALIVE_BYTES_S * (until_ns - since_ns) / 1e9)
+    keep_alive = KEEP_ALIVE_BURST_BYTES + KEEP_ALIVE_BYTES_S * (until_ns - since_ns) / 1e9
+    return max(BARRIERS * record.barrier_bytes * barriers, keep_alive)
 
 
 def moved_bytes(samples: Sequence[Sample]) -> int:

@@ -59,13 +59,13 @@ def test_gloo_is_hit_on_the_nic_of_its_collectives_however_small(size_bytes: int
 
 
 def test_probes_of_an_idle_path_are_no_use_of_it() -> None:
-    """The most that was seen on the other NIC of AllReduces of 4 KiB."""
-    assert not found(samples(0, quiet=2_000, until_ns=EFFECT), 0.0, 4096 * 2 / 3).in_use
+    """The most that was seen on the other NIC of AllReduces of 4 KiB, in 50 ms right before the fault."""
+    assert not found(samples(0, quiet=2_300, until_ns=EFFECT), 0.0, 4096 * 2 / 3).in_use
 
 
-@pytest.mark.parametrize(("size_bytes", "each"), [(8, 440), (1024, 1_100), (65536, 45_000)])
+@pytest.mark.parametrize(("size_bytes", "each"), [(8, 160), (1024, 1_100), (65536, 45_000)])
 def test_our_systems_are_hit_however_small_the_collective(size_bytes: int, each: int) -> None:
-    """8 bytes come to 110,000 a second on the NIC that carries the fewer messages of a host."""
+    """8 bytes come to 160 an iteration on the NIC that carries the fewer messages of a host."""
     assert found(samples(each, until_ns=EFFECT), 0.0, size_bytes * 2 / 3).in_use
 
 

@@ -66,7 +66,7 @@ def _ratio(before: Sequence[Trial], after: Sequence[Trial]) -> float | None:
     found = stats.paired(_by_repeat(after), _by_repeat(before))
     if found.n >= stats.MIN_PAIRS:
         return found.ratio if found.conclusion in ("more", "less") else None
-    old, new = (stats.estimate(_speed(i) for r in side for i in _timed(r)) for side in (before, after))
+    old, new = (stats.estimate(_speed(i) for r in side for i in r.timed) for side in (before, after))
     if not old.n or not new.n or not (new.low > old.high or new.high < old.low):
         return None
     ratio = new.median / old.median
@@ -74,14 +74,10 @@ def _ratio(before: Sequence[Trial], after: Sequence[Trial]) -> float | None:
 
 
 def _by_repeat(trials: Sequence[Trial]) -> dict[Hashable, float]:
-    timed = {trial.repeat: _timed(trial) for trial in trials}
+    timed = {trial.repeat: trial.timed for trial in trials}
     return {repeat: median(map(_speed, own)) for repeat, own in timed.items() if own}
 
 
 def _speed(iteration: Iteration) -> float:
     """Bus bandwidth; iterations per second if there is none."""
     return iteration.busbw_gbs if iteration.busbw_gbs is not None else 1e9 / iteration.duration_ns
-
-
-def _timed(trial: Trial) -> list[Iteration]:
-    return [i for i in trial.iterations if i.phase != "warmup"]

@@ -55,6 +55,8 @@ class RankRecord:
     offset_ns: int = 0
     """The host's clock minus ours; taken off every time that the rank tells."""
     ready_ns: int | None = None
+    barrier_bytes: float = 0.0
+    """What the data NICs of its host carry in a barrier before an iteration, both ways, where the rank says it."""
     begun: dict[int, int] = field(default_factory=dict)
     finished: dict[int, Timed] = field(default_factory=dict)
     error: RankError | None = None
@@ -78,6 +80,7 @@ class RankRecord:
             self.core_events.append({k: v for k, v in event.items() if k not in ("event", "rank")})
         elif kind == "ready":
             self.ready_ns = t_ns
+            self.barrier_bytes = float(event.get("barrier_bytes") or 0.0)
         elif kind == "begin":
             self.begun[int(event["iteration"])] = t_ns
         elif kind == "iteration":

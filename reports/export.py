@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from reports import machine, tables
+from reports.drift import drift_lines
 from reports.headline import Line
 from reports.load import LoadedRun
 from reports.targets import Target
@@ -12,7 +13,7 @@ from reports.targets import Target
 def write_exports(runs: Sequence[LoadedRun], lines: Sequence[Line], held: Sequence[Target], out: Path) -> list[Path]:
     """Writes table.{md,csv,tex}, summary.json, junit.xml and metrics.prom into `out`; returns their paths."""
     texts = {
-        "table.md": tables.markdown(lines),
+        "table.md": tables.markdown(lines, [one for run in runs for one in drift_lines(run)]),
         "table.csv": tables.comma_separated(lines),
         "table.tex": tables.latex(lines),
         "summary.json": machine.json_summary(runs, lines, held),

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from reports import machines
+from reports.drift import drifts
 from reports.headline import Line
 from reports.load import LoadedRun
 from reports.metrics import METRICS
@@ -34,7 +35,8 @@ def gauge(metric: Metric) -> str:
 
 
 def json_summary(runs: Sequence[LoadedRun], lines: Sequence[Line], held: Sequence[Target]) -> str:
-    """The table, the targets and the provenance of each run as one JSON object with a schema version."""
+    """The table, the targets, each run's provenance and the drift of its machine as one JSON object with a schema
+    version."""
     ended = [line.as_expected for line in lines if line.as_expected is not None]
     summary = {
         "schema": SCHEMA,
@@ -42,6 +44,7 @@ def json_summary(runs: Sequence[LoadedRun], lines: Sequence[Line], held: Sequenc
         "targets": [vars(target) for target in held],
         "table": [_row(line) for line in lines],
         "runs": [_about(run) for run in runs],
+        "drift": [{"run": run.name, **vars(one), "told": str(one)} for run in runs for one in drifts(run.final_trials)],
         "differences": [vars(difference) for difference in machines.differences(runs)],
     }
     return json.dumps(summary, indent=1) + "\n"
@@ -103,7 +106,7 @@ def _suite(loaded: LoadedRun) -> ET.Element:
 def prometheus(runs: Sequence[LoadedRun], lines: Sequence[Line]) -> str:
     """The text exposition format, one sample per line of the table and gauge."""
     name = " and ".join(dict.fromkeys(experiment_name(run.run) for run in runs))
-    return "".join(f"{text}\n" for text in _exposition(name, lines))
+    return "".join(f"{text}\n" for text in (*_exposition(name, lines), *_drift_samples(name, runs)))
 
 
 def _exposition(experiment: str, lines: Sequence[Line]) -> Iterator[str]:
@@ -119,8 +122,23 @@ def _exposition(experiment: str, lines: Sequence[Line]) -> Iterator[str]:
     yield from (f"{name}{_labels(experiment, line)} {int(bool(line.as_expected))}" for line in known)
 
 
+def _drift_samples(experiment: str, runs: Sequence[LoadedRun]) -> Iterator[str]:
+    found = [(run, one) for run in runs for one in drifts(run.final_trials)]
+    name, meaning = "r2ccl_drift_ratio", "healthy speed at the end of the sweep over that at its beginning"
+    if found:
+        yield from (f"# HELP {name} {meaning}", f"# TYPE {name} gauge")
+    for run, one in found:
+        case = ", ".join(f"{axis} {value}" for axis, value in one.axes.items())
+        system = f"{one.system} ({run.called})" if run.called else one.system
+        yield f"{name}{_labelled(experiment, case, system, one.size_bytes)} {one.ratio!r}"
+
+
 def _labels(experiment: str, line: Line) -> str:
-    labels = {"experiment": experiment, "case": line.case, "system": line.system, "size_bytes": str(line.size_bytes)}
+    return _labelled(experiment, line.case, line.system, line.size_bytes)
+
+
+def _labelled(experiment: str, case: str, system: str, size_bytes: int) -> str:
+    labels = {"experiment": experiment, "case": case, "system": system, "size_bytes": str(size_bytes)}
     escaped = (f'{key}="{_label(value)}"' for key, value in labels.items())
     return "{" + ",".join(escaped) + "}"
 

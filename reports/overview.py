@@ -14,7 +14,18 @@ from reports.headline import Line, at_largest
 from reports.metrics import METRICS
 from reports.metrics.cost import unknown_costs
 from reports.metrics.view import DOUBTFUL
-from reports.wording import NOT_KNOWN, NOT_MEASURED, NOTHING, NOTHING_AFTER, at_size, number, percent, plural, sized
+from reports.wording import (
+    NOT_KNOWN,
+    NOT_MEASURED,
+    NOTHING,
+    NOTHING_AFTER,
+    at_size,
+    checked_iterations,
+    number,
+    percent,
+    plural,
+    sized,
+)
 
 MOST_SIZES = 2
 """Up to this many smaller sizes are listed one by one; of more, their range."""
@@ -305,7 +316,7 @@ def _wrong(own: Sequence[Line]) -> Cell:
     checked = sum(line.checked for line in own)
     if not checked:
         return Cell("unchecked")
-    return Cell(str(sum(line.wrong for line in own)), f"in {plural(checked, 'iteration')}")
+    return Cell(str(sum(line.wrong for line in own)), f"in {checked_iterations(checked)}")
 
 
 def scope_note(lines: Sequence[Line]) -> str:

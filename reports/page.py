@@ -131,6 +131,7 @@ def html(content: Content, live: Live | None = None) -> str:
         "effect": effect_text,
         "key": sort_key,
         "network": network_text,
+        "iterations": iterations_text,
         "not_known": lambda trial: not_known(View(trial)),
         "status": lambda trial: wording.ended(trial.status, expected=trial.expected),
         "scenario": lambda trial: ", ".join([trial.scenario, *(f"{axis} {at}" for axis, at in trial.axes.items())]),
@@ -232,7 +233,7 @@ def told(line: Line, metric: Metric) -> Markup:
     if metric.aggregate == "total" and metric.name != "wrong":
         return Markup("{}").format(number(line.told[metric.name], 15) if value.n else "\N{EN DASH}")
     if metric.aggregate == "total":
-        count = Markup(' <span class="ci">{} iterations</span>').format(line.checked)
+        count = Markup(' <span class="ci">{}</span>').format(wording.checked_iterations(line.checked))
         return Markup("{}{}").format(number(line.told[metric.name], 15), count) if value.n else Markup("unchecked")
     factor = 100 if metric.percent else 1
     worst = line.worst[metric.name]
@@ -241,6 +242,13 @@ def told(line: Line, metric: Metric) -> Markup:
     more = Markup('<span class="ci">worst {}</span>').format(number(worst * factor)) if shown else ""
     known = Markup('<span class="ci">known in {} of {}</span>').format(value.n, value.n + unknown) if unknown else ""
     return estimate(value, 3, factor) + more + known
+
+
+def iterations_text(trial: Trial) -> str:
+    """How many iterations a trial has, and how many warm-ups before them: ``14 iterations, after 1 warm-up``."""
+    warmups = len(trial.iterations) - len(trial.timed)
+    after = f", after {wording.plural(warmups, 'warm-up')}" if warmups else ""
+    return f"{len(trial.timed)} {trial.counts}{after}"
 
 
 def measures(told: Mapping[str, float]) -> str:

@@ -2,7 +2,8 @@
 
 The counters are samples of cumulative bytes (every 10 ms or so, every millisecond right after a fault); two samples
 give one mean throughput. Recovery is the time from the fault's effect to the start of the first interval, after traffic
-stopped, from which the host's other NICs send as fast as they do later. Its resolution is the sampling interval: what
+stopped, from which the host's other NICs send as fast as they do later. If they carry nothing later either, the system
+uses only the struck NIC, and the host's return to its own speed counts. The resolution is the sampling interval: what
 is shorter is 0.
 """
 
@@ -63,7 +64,7 @@ def host_total(rates: pd.DataFrame, host: str) -> tuple[Floats, Floats, Floats]:
 
 
 def without(rates: pd.DataFrame, nic: str) -> pd.DataFrame:
-    """The rates of a host's other NICs; all of them if it has no other.
+    """The rates of a host's NICs other than `nic`; those of all if it has no other.
 
     What they carry is what the failure left. The struck NIC counts for nothing, since one that flaps carries again and
     again, and with it the host is faster later than it can be while the NIC is gone.
@@ -88,23 +89,29 @@ def recovery_ns(
     rates: pd.DataFrame, host: str, nic: str, fault_ns: float, hit_end_ns: int, after: tuple[int, int]
 ) -> float | None:
     """Time from `fault_ns`, when the fault of `nic` took effect, until traffic on the other NICs of `host` has
-    recovered; 0 if it did not stop for as long as a sample takes; None if the counters do not tell.
+    recovered, or that of the host if only `nic` is in use; 0 if it did not stop for as long as a sample takes; None if
+    the counters do not tell.
 
     `after` spans the iterations after the hit one. Traffic must return to their throughput and keep it for `STEADY_NS`,
     so a burst between two close samples does not count; nor does what was still on its way when the fault came.
     """
-    starts, ends, total = host_total(without(rates, nic), host)
+    rates = rates[rates["host"] == host]
+    others_carry = _others_carry(rates, nic, after)
+    starts, ends, total = host_total(without(rates, nic) if others_carry else rates, host)
     inside = (starts >= after[0]) & (ends <= after[1])
     if ((ends > fault_ns) & (ends <= hit_end_ns)).sum() < MIN_SAMPLES or inside.sum() < MIN_SAMPLES:
         return None
     mean = _mean_rate(starts, ends, total)
     later = np.arange(after[0], after[1] - STEADY_NS + 1, RESOLUTION_NS, dtype=np.float64)
-    if not rates[(rates["host"] == host) & (rates["nic"] != nic)].empty:
-        later = later[_alike(rates, host, nic, later, (fault_ns, hit_end_ns))]
+    if not rates[rates["nic"] != nic].empty:
+        later = later[_alike(rates, nic, later, (fault_ns, hit_end_ns), up=not others_carry)]
     if later.size * RESOLUTION_NS < STEADY_NS:
         return None
     # The upper quartile, because the line is idle between iterations, and idle time is no measure of its speed.
     enough = RECOVERED * float(np.percentile(mean(later), 75))
+    # Any time is as fast as nothing at all.
+    if enough <= 0:
+        return None
     steady = mean(starts) >= enough
     since = (starts >= fault_ns) & (starts + STEADY_NS <= hit_end_ns)
     slow = since & ~steady
@@ -142,20 +149,30 @@ def _mean_rate(starts: Floats, ends: Floats, total: Floats) -> Callable[[Floats]
     return mean
 
 
-def _alike(rates: pd.DataFrame, host: str, nic: str, from_ns: Floats, hit: tuple[float, float]) -> NDArray[np.bool_]:
-    """Whether the struck NIC was down throughout the `STEADY_NS` from each time, if it was down in the iteration that
-    was `hit` at all. While a NIC that flaps is up, the others may send faster than they can without it."""
-    own = rates[(rates["host"] == host) & (rates["nic"] == nic)].sort_values("end_ns")
-    up, ends = own["up"].to_numpy(dtype=np.bool_), own["end_ns"].to_numpy(np.float64)
-    if not (~up & (ends > hit[0]) & (ends <= hit[1])).any():
+def _others_carry(rates: pd.DataFrame, nic: str, after: tuple[int, int]) -> bool:
+    """Whether the host's other NICs carry traffic in the span `after`. Those of a system that uses only `nic` carry
+    neighbour discovery and the like, and their speed is none that traffic could return to."""
+    inside = rates[(rates["start_ns"] >= after[0]) & (rates["end_ns"] <= after[1])]
+    moved = inside["bit_s"] * (inside["end_ns"] - inside["start_ns"])
+    return bool(moved[inside["nic"] != nic].sum() >= SENDS * moved.sum())
+
+
+def _alike(rates: pd.DataFrame, nic: str, from_ns: Floats, hit: tuple[float, float], up: bool) -> NDArray[np.bool_]:
+    """Whether the struck NIC was down throughout the `STEADY_NS` from each time (`up`: carried throughout), if it was
+    down in the iteration that was `hit` at all. While a NIC that flaps is up, the others may send faster than they can
+    without it; while it is down, a system that uses no other sends nothing."""
+    own = rates[rates["nic"] == nic].sort_values("end_ns")
+    was_up, ends = own["up"].to_numpy(dtype=np.bool_), own["end_ns"].to_numpy(np.float64)
+    if not (~was_up & (ends > hit[0]) & (ends <= hit[1])).any():
         return np.ones(from_ns.size, dtype=np.bool_)
-    # Whether it was up at either end of an interval: a sample tells only what holds when it is taken.
-    up_at_times = np.cumsum(up | np.concatenate(([True], up[:-1])))
+    unlike = ~was_up if up else was_up
+    # At either end of an interval: a sample tells only what holds when it is taken.
+    unlike_at_times = np.cumsum(unlike | np.concatenate(([True], unlike[:-1])))
     first = np.searchsorted(ends, from_ns, "right")
     last = np.searchsorted(ends, from_ns + STEADY_NS, "left")
-    before = np.concatenate(([0], up_at_times))
-    down: NDArray[np.bool_] = before[np.minimum(last, ends.size - 1) + 1] == before[first]
-    return down & (last < ends.size)
+    before = np.concatenate(([0], unlike_at_times))
+    alike: NDArray[np.bool_] = before[np.minimum(last, ends.size - 1) + 1] == before[first]
+    return alike & (last < ends.size)
 
 
 def _without_return(starts: Floats, ends: Floats, fault_ns: float, hit_end_ns: int) -> float | None:

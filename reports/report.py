@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from reports import columns, machines
 from reports.bounds import held
 from reports.core_log import core_events
+from reports.drift import drift_lines
 from reports.embed import save
 from reports.errors import ReportError
 from reports.export import write_exports
@@ -172,6 +173,7 @@ def _content(runs: Sequence[LoadedRun], frame: pd.DataFrame, lines: Sequence[Lin
                 for d in machines.differences(runs)
             ),
             *(f"{run.called or run.name}: {changed}." for run in runs if (changed := change_of(run.run))),
+            *(told for run in runs for told in drift_lines(run)),
             *filter(
                 None, [about(t for run in runs for t in run.final_trials) for about in (stolen_time, unwatched_hosts)]
             ),

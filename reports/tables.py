@@ -39,11 +39,13 @@ def cell_of(line: Line, metric: Metric) -> str:
     return _estimate(value, 100 if metric.percent else 1) + known
 
 
-def markdown(lines: Sequence[Line]) -> str:
-    """A Markdown table; bars, brackets and line breaks in names are escaped."""
+def markdown(lines: Sequence[Line], notes: Sequence[str] = ()) -> str:
+    """A Markdown table, and below it a paragraph for each of `notes`; bars, brackets and line breaks in names are
+    escaped."""
     head, *rows = texts(lines)
     rows = [head, ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(map(cell, row))} |\n" for row in rows)
+    table = "".join(f"| {' | '.join(map(cell, row))} |\n" for row in rows)
+    return table + "".join(f"\n{cell(note)}\n" for note in notes)
 
 
 def comma_separated(lines: Sequence[Line]) -> str:

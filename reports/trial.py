@@ -165,6 +165,11 @@ class Trial(Stored):
         return self.system if self.simulated is None else self.system + SIMULATED
 
     @property
+    def timed(self) -> tuple[Iteration, ...]:
+        """Its iterations as every count of them means it: without warm-ups."""
+        return tuple(i for i in self.iterations if i.phase != "warmup")
+
+    @property
     def cell_id(self) -> str:
         """The id of the trial, without the attempt."""
         return self.trial_id.removesuffix(f"-a{self.attempt}") if self.attempt > 1 else self.trial_id

@@ -55,6 +55,12 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
+def checked_iterations(count: int) -> str:
+    """What wrong elements were counted in. Everywhere else iterations are those that are timed; a wrong element counts
+    in a warm-up as well."""
+    return f"{plural(count, 'checked iteration')}, warm-ups included"
+
+
 def sized(size_bytes: int) -> str:
     """``64MiB``; a dash for a workload without a size."""
     return format_size(size_bytes) if size_bytes else NOTHING

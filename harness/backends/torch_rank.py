@@ -8,9 +8,10 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -28,6 +29,8 @@ from r2ccl_core.perf.stdin import end_with_stdin
 
 OK, WRONG, USAGE, LOST = 0, 1, 2, 3
 _JOIN_S = 20.0
+_TURNS = 8
+"""How many barriers each NIC has its turn in, before the first iteration: libraries take one NIC after the other."""
 _ONLY_IN_PLACE = ("all_reduce", "broadcast", "reduce")
 
 
@@ -59,7 +62,7 @@ def main() -> NoReturn:
         limit_s = args.timeout_s if args.library == "nccl" else None
         limit = StepLimit(limit_s, lambda why: _lost(events, why, iteration))
         group.join(os.environ["R2CC_ROOT"])
-        events.emit("ready")
+        events.emit("ready", barrier_bytes=group.barrier_bytes([nic for nic in args.nics.split(",") if nic]))
         wrong = 0
         for iteration in range(-args.warmup, args.iterations):
             wrong += _iterate(args, group, limit, events, iteration)
@@ -129,6 +132,14 @@ class _Group:
         """Returns when every rank has called it."""
         self._dist.barrier()
 
+    def barrier_bytes(self, nics: Sequence[str]) -> float:
+        """What `nics` carry in a barrier, sent and received: without it, barriers on a NIC would look like a collective
+        there. As many barriers as NICs, or a multiple, leave the turn to the same NIC as before."""
+        count, before = _TURNS * max(1, len(nics)), _moved_bytes(nics)
+        for _ in range(count):
+            self.barrier()
+        return (_moved_bytes(nics) - before) / count
+
     def fill(self, iteration: int) -> None:
         """New data for an iteration, where the collective looks for it."""
         send, recv = self._host[0][self._send_at], self._host[-1][self._recv_at]
@@ -188,6 +199,15 @@ _CALLS: dict[str, Callable[[Any, _Group, Task], object]] = {
 }
 
 
+def _moved_bytes(nics: Sequence[str]) -> int:
+    """What `nics` have sent and received so far, by the kernel."""
+    with suppress(OSError):
+        rows = [line.partition(":") for line in Path("/proc/net/dev").read_text().splitlines()]
+        counts = [(name.strip(), found.split()) for name, colon, found in rows if colon]
+        return sum(int(found[0]) + int(found[8]) for name, found in counts if name in nics)
+    return 0
+
+
 def _span(part: int, whole: int, rank: int) -> slice:
     """The bytes of an array of `part` bytes in memory of `whole`: all of it, or the rank's block."""
     return slice(0, whole) if part == whole else slice(rank * part, (rank + 1) * part)
@@ -230,6 +250,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--root", type=int, default=0)
     parser.add_argument("--place", choices=("out", "in"), default="out")
     parser.add_argument("--timeout-s", type=float, default=60.0)
+    parser.add_argument("--nics", default="")
     return parser.parse_args()
 
 

@@ -3,6 +3,10 @@
 Ranks report that they were inside an iteration; only counters can show that a NIC was in use. Bytes are counted from
 the beginning of the iteration on the struck host. A NIC that failed early in the iteration had little time to carry
 anything, so the iterations right before count too. If ranks move no data, nothing is checked.
+
+A NIC that carries nothing of the collective is not silent: the core asks idle paths whether they work, and the barrier
+before each iteration may use a data NIC (gloo has one NIC for its collectives and another for the barriers between
+them). Only what clearly exceeds both was a collective's.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +23,17 @@ LEAST_SHARE = 0.01
 carries a few probes."""
 LEAST_BYTES = 256
 """More than a probe and its answer, or two ARP packets."""
-ENOUGH_SAMPLES = 5
+LEAST_EACH_BYTES = 100
+"""What an iteration at least carries over a NIC that it uses, on average: one message with its header and
+acknowledgement. AllReduces of 8 bytes came to 158 and more, an idle NIC beside them to 66 at most."""
+KEEP_ALIVE_BYTES_S = 30_000
+KEEP_ALIVE_BURST_BYTES = 1_500
+"""More than the core's probes of idle paths come to, sent and received: in 50 ms at most 2.3 kB, in 250 ms half of the
+rate (AllReduces of 8 bytes to 4 KiB that used the other NIC of three hosts, on two busy processors)."""
+BARRIERS = 1.25
+"""What barriers may come to, over what they came to before the first iteration. They differ by 3 %; gloo's AllReduce of
+8 bytes comes to 1.5 times its barrier."""
+ENOUGH_SAMPLES = 25
 """Number of samples to collect from the iterations before."""
 
 
@@ -34,7 +48,9 @@ class Carried:
     before: int | None
     """Average bytes in one of the iterations right before it."""
     least: int
-    """A NIC with fewer bytes was not in use."""
+    """A NIC with fewer bytes in flight was not in use."""
+    least_before: int
+    """The same for one of the iterations before."""
     cut_short: bool
     """Whether the NIC was observed in the iteration only until the fault."""
 
@@ -44,7 +60,7 @@ class Carried:
         if self.in_flight is not None and self.in_flight >= self.least:
             return True
         unsettled = self.cut_short or self.in_flight is None
-        return unsettled and self.before is not None and self.before >= self.least
+        return unsettled and self.before is not None and self.before >= self.least_before
 
     def as_evidence(self) -> dict[str, Any]:
         """JSON values for the stored trial."""
@@ -54,6 +70,7 @@ class Carried:
             "in_flight_bytes": self.in_flight,
             "before_bytes": self.before,
             "least_bytes": self.least,
+            "least_before_bytes": self.least_before,
         }
 
     def __str__(self) -> str:
@@ -61,8 +78,11 @@ class Carried:
         if self.in_flight is None and self.before is None:
             return f"the counters of {where} do not cover the collective that was in flight, nor those before it"
         known = [
-            f"{count} bytes in {what}"
-            for count, what in ((self.in_flight, "the collective that was in flight"), (self.before, "one before it"))
+            f"{count} bytes in {what}" + (f" ({least} would show that it was in use)" if count else "")
+            for count, least, what in (
+                (self.in_flight, self.least, "the collective that was in flight"),
+                (self.before, self.least_before, "one before it"),
+            )
             if count is not None
         ]
         return f"{where} carried {' and '.join(known)}"
@@ -74,13 +94,14 @@ def carried(
     batch: InFlight,
     nic: tuple[str, str],
     span_ns: tuple[int, int | None],
-    least_bytes: float,
-    cut_short: bool,
+    even_bytes: float,
+    effect_ns: int | None,
 ) -> Carried:
     """The bytes that `nic` (host and name) carried around the iterations in flight, by its host's `record`.
 
     `span_ns`: the time since which nothing else was broken, and the time until which the NIC's counters reflect the
-    ranks' traffic. `cut_short`: the fault stopped all of the NIC's traffic, or itself sent over the NIC.
+    ranks' traffic. `even_bytes`: what each NIC carries in an iteration that is spread evenly. `effect_ns`: when the
+    fault stopped all of the NIC's traffic or began to send over the NIC itself; None if it does neither.
     """
     host, name = nic
     mine = [s for s in samples.get(host, ()) if s.nic == name]
@@ -90,8 +111,23 @@ def carried(
         end_ns = until_ns if end_ns is None else min(end_ns, until_ns)
     inside = _inside(mine, begin_ns(record, batch.first), end_ns)
     in_flight = moved_bytes(inside) if len(inside) > 1 else None
-    least = max(LEAST_BYTES, int(LEAST_SHARE * least_bytes))
-    return Carried(host, name, in_flight, _before(mine, record, batch.first, since_ns), least, cut_short)
+    before, each_s = _before(mine, record, batch.first, since_ns)
+    share = LEAST_SHARE * even_bytes
+    least = max(LEAST_BYTES, share, _of_others(inside, record, batch, effect_ns) if inside else 0.0)
+    other_before = max(BARRIERS * record.barrier_bytes, KEEP_ALIVE_BYTES_S * each_s)
+    least_before = max(LEAST_EACH_BYTES, share, other_before)
+    return Carried(host, name, in_flight, before, int(least), int(least_before), cut_short=effect_ns is not None)
+
+
+def _of_others(inside: Sequence[Sample], record: RankRecord, batch: InFlight, effect_ns: int | None) -> float:
+    """The most that a NIC without a part in the collective carries from the first of some samples to the last."""
+    since_ns, until_ns = inside[0].t_ns, inside[-1].t_ns
+    until_ns = until_ns if effect_ns is None else max(since_ns, min(until_ns, effect_ns))
+    begun = (begin_ns(record, number) for number in range(batch.first, batch.last + 1))
+    # A barrier comes before each iteration; other hosts may still be in that of the first one.
+    barriers = 1 + sum(since_ns < t_ns <= until_ns for t_ns in begun)
+    keep_alive = KEEP_ALIVE_BURST_BYTES + KEEP_ALIVE_BYTES_S * (until_ns - since_ns) / 1e9
+    return max(BARRIERS * record.barrier_bytes * barriers, keep_alive)
 
 
 def moved_bytes(samples: Sequence[Sample]) -> int:
@@ -104,8 +140,8 @@ def grown(counts: Sequence[int]) -> int:
     return sum(max(0, later - earlier) for earlier, later in pairwise(counts))
 
 
-def _before(mine: Sequence[Sample], record: RankRecord, first: int, since_ns: int) -> int | None:
-    """The average over as many iterations right before `first` as it takes for enough samples."""
+def _before(mine: Sequence[Sample], record: RankRecord, first: int, since_ns: int) -> tuple[int | None, float]:
+    """The average bytes and seconds over as many iterations right before `first` as it takes for enough samples."""
     end_ns = start_ns = begin_ns(record, first)
     inside: list[Sample] = []
     count = 0
@@ -117,9 +153,9 @@ def _before(mine: Sequence[Sample], record: RankRecord, first: int, since_ns: in
         if len(inside) >= ENOUGH_SAMPLES:
             break
     if len(inside) < 2:
-        return None
+        return None, 0.0
     share = (inside[-1].t_ns - inside[0].t_ns) / (end_ns - start_ns)
-    return round(moved_bytes(inside) / max(share, 1e-9) / count)
+    return round(moved_bytes(inside) / max(share, 1e-9) / count), (end_ns - start_ns) / 1e9 / count
 
 
 def _inside(mine: Sequence[Sample], begin_ns: int, end_ns: int | None) -> list[Sample]:

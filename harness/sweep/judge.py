@@ -222,7 +222,7 @@ def carried_by(facts: Facts, injection: Injected, batch: InFlight | None) -> lis
             (host, nic),
             span_ns,
             facts.nic_bytes[host],
-            injection.dark or injection.sends,
+            injection.t_before_ns if injection.sends else injection.t_after_ns if injection.dark else None,
         )
         for host, nic in injection.nics
     ]

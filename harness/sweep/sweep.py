@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from faults.errors import FaultError
 from harness.errors import ExitCode, HarnessError, HostError, SweepError, UnreachableError
 from harness.experiment.model import Experiment, identity
-from harness.sweep.caveats import cost_caveats, drift_caveats, precision_caveats
+from harness.sweep.caveats import cost_caveats, precision_caveats
 from harness.sweep.current_cluster import CurrentCluster, MakeCluster
 from harness.sweep.on_our_clock import event_rows
 from harness.sweep.owner import BusyError
@@ -37,6 +37,7 @@ from harness.sweep.trial_order import due, left_by_block
 from r2ccl_core import spread
 from r2ccl_core.errors import R2cclError
 from reports import trial as stored
+from reports.drift import drifts
 from reports.errors import SchemaError
 from reports.stolen import stolen_time
 from reports.trial import Run
@@ -271,8 +272,8 @@ def _concluded(request: Request, folder: RunFolder, progress: SweepProgress) -> 
     wanted = {trial.trial_id for trial in trials}
     status = exit_code(record for trial, record in records.items() if trial in wanted)
     status = with_bounds(status, [bound.met for bound in bounds])
-    remarks = [*drift_caveats(records), *precision_caveats(trials, sweep, records), *cost_caveats(records.values())]
-    remarks += [stolen_time(records.values()), unwatched_hosts(records.values())]
+    remarks = [*map(str, drifts(records.values())), *precision_caveats(trials, sweep, records)]
+    remarks += [*cost_caveats(records.values()), stolen_time(records.values()), unwatched_hosts(records.values())]
     progress.closed(status, [*filter(None, remarks), *(b.line for b in bounds)])
     return status
 

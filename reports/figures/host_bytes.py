@@ -8,6 +8,11 @@ from matplotlib.lines import Line2D
 from reports.figures import style
 
 PHASES = {"before": "before the fault", "after": "after it"}
+TOO_FEW = {
+    "before": "no operation there, or too short ones for counting their bytes",
+    "after": "no operation between the one that was hit and the heal, or too short ones for counting their bytes",
+}
+"""Why a system has no bar in a phase."""
 MAX_HOSTS = 8
 
 
@@ -27,7 +32,8 @@ def draw(frame: pd.DataFrame) -> Figure:
                 ax.set_ylabel("received per operation\n(vector sizes)")
         axes[0].set_ylim(bottom=0)
         mark = Line2D([], [], color="#111111", linewidth=1.8, label="as the schedule says")
-        style.legend_of(figure, [*style.system_handles(systems, shown, bars=True), mark])
+        marks = [mark] if _with_schedule(long) else []
+        style.legend_of(figure, [*style.system_handles(systems, shown, bars=True), *marks])
     return figure
 
 
@@ -61,18 +67,38 @@ def counts(frame: pd.DataFrame) -> pd.DataFrame:
     return long[long["host"].isin(sorted(long["host"].unique())[:MAX_HOSTS])]
 
 
+def _with_schedule(long: pd.DataFrame) -> bool:
+    """Whether a schedule is known, so that a line is drawn."""
+    return bool((long["source"] == "schedule").any())
+
+
+def _without_bars(long: pd.DataFrame) -> str:
+    """Which systems of the figure lack in one of its panels, and why."""
+    counted = long[long["source"] == "counters"]
+    shown, told = list(dict.fromkeys(counted["system"])), ""
+    for phase in [phase for phase in PHASES if (long["phase"] == phase).any()]:
+        there = set(counted[counted["phase"] == phase]["system"])
+        missing = [system for system in shown if system not in there]
+        if missing:
+            told += f" Not {PHASES[phase]}: {', '.join(missing)}, which ran {TOO_FEW[phase]}."
+    return told
+
+
 def caption(frame: pd.DataFrame) -> str:
     """Describes the figure, with the number of repeats."""
     known = frame[frame["received_bytes"].notna()]
     largest = known[known["size_bytes"] == known["size_bytes"].max()]
     farthest = max((abs(ratio - 1) for ratio in largest["over_schedule"].dropna()), default=None)
     told = "" if farthest is None else f" The farthest of any trial was {100 * farthest:.1f} % off its line."
+    long = counts(frame)
+    drawn = _with_schedule(long)
+    lines = ", the black lines are what the system's schedule moves, where that is known" if drawn else ""
+    compared = "hosts with each other" + (", counters with schedule" if drawn else "")
     phases = ", and operations before the fault with those after it" if known["faulted"].any() else ""
     return (
         f"Bytes that each host receives in one operation of {style.size_text(largest)}: the bars are counted "
         f"by its NICs (without the headers of TCP where frames were counted, too; medians; "
-        f"{style.repeats_text(largest)}), the black lines are what the system's schedule moves, where that is known. "
-        f"Compared: hosts with each other, counters with schedule{phases}.{told}"
+        f"{style.repeats_text(largest)}){lines}.{_without_bars(long)} Compared: {compared}{phases}.{told}"
     )
 
 

@@ -79,7 +79,8 @@ def caption(frame: pd.DataFrame) -> str:
     told = ", ".join(f"{system} {count}" for system, count in counts.items() if count)
     return (
         f"Recovery time by system: from the fault's effect ({EFFECT}) until the struck host's other NICs send at 80 % "
-        "of their later speed again, by their counters (read every millisecond right after the fault; in runs before "
+        "of their later speed again (where a system uses only the struck NIC, until that one does), by their counters "
+        "(read every millisecond right after the fault; in runs before "
         f"November 2026 every 10 ms). A host that did not stop for so long {zeros}. Every step is one trial, all sizes "
         f"together; trials: {told}.{_unknown(frame)} Compared: how late each system is back, in the share of its "
         "trials."

@@ -5,7 +5,7 @@ from reports.metrics.view import View
 
 
 def checked(view: View) -> int:
-    """Iterations whose every element was compared."""
+    """Iterations whose every element was compared, warm-ups included."""
     return sum(i.wrong is not None for i in view.trial.iterations)
 
 
@@ -16,7 +16,7 @@ def _wrong(view: View) -> float | None:
 
 METRICS = (
     Metric(
-        "wrong", "elements", "lower", "wrong elements over all ranks and iterations", _wrong,
+        "wrong", "elements", "lower", "wrong elements over all ranks and checked iterations, warm-ups included", _wrong,
         aggregate="total", heading="wrong",
     ),
     Metric(

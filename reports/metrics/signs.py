@@ -97,8 +97,8 @@ METRICS = (
     ),
     Metric(
         "recover_ms", "ms", "lower",
-        "from the fault's effect until the struck host's other NICs send at their later speed (0: they did not stop "
-        "for as long as a sample takes, 1 ms)",
+        "from the fault's effect until the struck host's other NICs send at their later speed, or the struck NIC where "
+        "a system uses only that one (0: they did not stop for as long as a sample takes, 1 ms)",
         _recovered, of="some trials",
     ),
     Metric("return_ms", "ms", "lower", "from the heal until the NIC carries again", _returned, of="some trials"),

@@ -59,6 +59,15 @@ def test_every_collective_is_exact_over_gloo(collective: str) -> None:
         assert all(event["wrong"] == 0 for event in events if event["event"] == "iteration")
 
 
+@NEEDS_TORCH
+@pytest.mark.slow
+def test_a_rank_tells_what_its_barriers_carry() -> None:
+    """Otherwise the NIC of gloo's barriers would seem to carry its collectives."""
+    for status, (ready, *_) in gloo(2, "all_reduce", "--nics", "lo"):
+        assert status == 0 and 100 < ready["barrier_bytes"] < 20_000
+    assert [events[0]["barrier_bytes"] for _, events in gloo(2, "all_reduce", "--nics", "eth9")] == [0, 0]
+
+
 def test_a_rank_without_pytorch_says_so_in_one_line() -> None:
     code = (
         "import sys, numpy; sys.modules['torch'] = None; sys.argv = ['torch_rank', 'all_reduce', '--library', 'gloo',"

@@ -4,12 +4,13 @@ from pathlib import Path
 
 from harness.experiment.file import load
 from harness.experiment.model import Experiment
-from harness.sweep.caveats import drift_caveats, precision_caveats
+from harness.sweep.caveats import precision_caveats
 from harness.sweep.plan import Trial, plan
 from harness.sweep.precision import widths
 from harness.sweep.record import lost_record
 from harness.sweep.trial_order import due, remaining
 from reports import trial as stored
+from reports.drift import drifts
 from reports.trial import Iteration
 
 ALLREDUCE = Path(__file__).parents[2] / "experiments" / "allreduce.toml"
@@ -91,17 +92,16 @@ def test_drift_is_told_where_the_intervals_lie_apart() -> None:
     trials = [t for t in plan(of) if t.when]
     before, after = (1.00, 1.01, 0.99, 1.0, 1.0, 1.0), (0.90, 0.91, 0.89, 0.9, 0.9, 0.9)
     steady = {t.trial_id: record(t, *before) for t in trials}
-    assert list(drift_caveats(steady)) == []
+    assert drifts(steady.values()) == []
     drifted = {t.trial_id: record(t, *(before if t.when == "before" else after)) for t in trials}
-    assert "the machine drifted: balance at 1MiB: healthy bus bandwidth afterwards is 10.0 % less than before" in list(
-        drift_caveats(drifted)
-    )
+    told = "The machine drifted: balance at 1MiB: healthy bus bandwidth afterwards is 10.0 % less than before."
+    assert told in map(str, drifts(drifted.values()))
 
 
 def test_drift_over_several_blocks_is_told_by_pairs() -> None:
     of = experiment("sweep.healthy=blocks")
     trials = [t for t in plan(of) if t.when and t.repeat < 4]
     small = {t.trial_id: record(t, 1.0 + 0.1 * t.repeat + (0.02 if t.when == "after" else 0)) for t in trials}
-    assert any("balance at 1MiB: healthy bus bandwidth afterwards is 1." in line for line in drift_caveats(small))
+    assert any("balance at 1MiB: healthy bus bandwidth afterwards is 1." in str(one) for one in drifts(small.values()))
     same = {t.trial_id: record(t, 1.0 + 0.1 * t.repeat) for t in trials}
-    assert list(drift_caveats(same)) == []
+    assert drifts(same.values()) == []

@@ -14,8 +14,9 @@ from reports.export import write_exports
 from reports.headline import Line, headline
 from reports.load import LoadedRun, load_folder
 from reports.measures import trial_frame
+from reports.report import content
 from reports.targets import targets
-from reports.trial import SCHEMA
+from reports.trial import SCHEMA, Iteration
 
 HOSTILE = 'a|b<script>\n"$&%_{x}\\\x00'
 
@@ -94,3 +95,33 @@ def test_exports_are_written_whole(loaded: LoadedRun, lines: list[Line]) -> None
     assert names == ["table.md", "table.csv", "table.tex", "summary.json", "junit.xml", "metrics.prom"]
     assert all((loaded.folder / name).stat().st_size > 0 for name in names)
     assert not list(Path(loaded.folder).glob(".*.part"))
+
+
+def test_a_machine_that_drifted_is_told_in_page_and_exports(loaded: LoadedRun, tmp_path: Path) -> None:
+    """The terminal said it, and neither the page nor any file did."""
+    trial = next(t for t in loaded.trials if t.fault is None or t.status == "ok")
+    whole = [i for i in trial.iterations if i.phase == "before"]
+    slower = [replace_speed(i, 0.5) for i in whole]
+    ends = [
+        trial.model_copy(
+            update={"trial_id": when, "scenario": f"healthy_{when}", "fault": None, "iterations": tuple(timed)}
+        )
+        for when, timed in (("before", whole), ("after", slower))
+    ]
+    run = replace(loaded, trials=(*loaded.trials, *ends))
+    told = f"The machine drifted: {trial.system} at 1MiB: healthy bus bandwidth afterwards is 50.0 % less than before."
+    frame = trial_frame([run])
+    lines = headline(frame)
+    assert told in content([run], frame, lines).sentences
+    write_exports([run], lines, [], tmp_path)
+    (drift,) = json.loads((tmp_path / "summary.json").read_text())["drift"]
+    assert (drift["told"], drift["ratio"]) == (told, pytest.approx(0.5))
+    assert (tmp_path / "table.md").read_text().endswith(f"\n\n{told}\n")
+    sample = f'r2ccl_drift_ratio{{experiment="allreduce",case="",system="{trial.system}",size_bytes="1048576"}} '
+    assert sample in (tmp_path / "metrics.prom").read_text()
+    assert [told for told in content([loaded], frame, lines).sentences if "drifted" in told] == []
+
+
+def replace_speed(iteration: Iteration, factor: float) -> Iteration:
+    speed = None if iteration.busbw_gbs is None else iteration.busbw_gbs * factor
+    return iteration.model_copy(update={"busbw_gbs": speed, "duration_ns": int(iteration.duration_ns / factor)})

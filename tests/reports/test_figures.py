@@ -247,6 +247,27 @@ def test_bytes_per_host_are_medians_with_a_line_of_the_schedule(frame: pd.DataFr
     assert re.search(r"balance before the fault: 1\.3\d*", host_bytes.result(frame)), host_bytes.result(frame)
 
 
+def test_bytes_per_host_say_which_bars_and_lines_are_missing(frame: pd.DataFrame) -> None:
+    """A run of all_gather with gloo: its panel after the fault had no bar, and the legend a line that none drew."""
+
+    def only(row: Any) -> Any:
+        counted = [one for one in row["received_bytes"] or () if one.source == "counters"]
+        return [one for one in counted if row["system"] != "hot_repair" or one.phase == "before"] or None
+
+    part = frame.assign(received_bytes=frame.apply(only, axis=1))
+    labels = [text.get_text() for text in host_bytes.draw(part).legends[0].get_texts()]
+    assert "hot_repair" in labels and "as the schedule says" not in labels
+    told = host_bytes.caption(part)
+    assert "black line" not in told and "schedule" not in told
+    assert (
+        " Not after it: failstop, hot_repair, which ran no operation between the one that was hit and the heal, or "
+        in told
+    )
+    whole = host_bytes.caption(frame)
+    assert "the black lines are what the system's schedule moves" in whole and "Not after it: failstop, which" in whole
+    assert "as the schedule says" in [t.get_text() for t in host_bytes.draw(frame).legends[0].get_texts()]
+
+
 def test_recovery_times_are_steps_one_a_trial(frame: pd.DataFrame) -> None:
     times, shares = recovery.steps(frame, "balance")
     own = frame[frame["system"] == "balance"]["recover_ms"].dropna()

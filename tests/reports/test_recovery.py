@@ -205,3 +205,33 @@ def test_a_host_of_one_nic_has_no_other() -> None:
     rates = throughput(flapping())
     assert without(rates[rates["nic"] == "eth1"], "eth1").equals(rates[rates["nic"] == "eth1"])
     assert without(rates, "").equals(rates)
+
+
+def one_nic(down_ns: tuple[int, int], back_ns: int, flaps: bool = True) -> pd.DataFrame:
+    """A system that uses eth1 only, sampled every millisecond: eth1 is down in `down_ns` and sends again from `back_ns`
+    on; later it `flaps`. eth0 carries neighbour discovery only, 80 bytes every 50 ms."""
+    rows = []
+    for nic in ("eth0", "eth1"):
+        sent = 0
+        for t_ns in range(0, 810 * MS, MS):
+            later = flaps and t_ns >= 400 * MS and t_ns // (50 * MS) % 2 == 0
+            down = nic == "eth1" and (down_ns[0] <= t_ns < down_ns[1] or later)
+            rows.append((t_ns, "host0", nic, 0, sent, not down))
+            if nic == "eth0":
+                sent += 80 if t_ns % (50 * MS) == 0 else 0
+            else:
+                sent += 0 if down or FAULT <= t_ns < back_ns else 6_250
+    return pd.DataFrame(rows, columns=["t_ns", "host", "nic", "rx_bytes", "tx_bytes", "up"])
+
+
+@pytest.mark.parametrize("flaps", [True, False])
+def test_a_system_that_uses_only_the_struck_nic_is_back_when_that_nic_is(flaps: bool) -> None:
+    """Gloo with a NIC that flaps: 0 was told, because nothing is as fast as what the idle NIC carried later."""
+    rates = throughput(one_nic((FAULT, FAULT + 44 * MS), FAULT + 150 * MS, flaps))
+    assert recovery_ns(rates, "host0", "eth1", FAULT, 400 * MS, (400 * MS, 800 * MS)) == 150 * MS
+
+
+def test_a_host_that_sends_nothing_later_tells_nothing() -> None:
+    silent = one_nic((FAULT, 810 * MS), 810 * MS, flaps=False)
+    for samples in (silent, silent[silent["nic"] == "eth1"]):
+        assert recovery_ns(throughput(samples), "host0", "eth1", FAULT, 400 * MS, (400 * MS, 800 * MS)) is None

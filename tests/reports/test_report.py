@@ -442,6 +442,23 @@ def test_odd_runs_are_reported_as_far_as_they_go(tmp_path: Path, case: str) -> N
     assert said in " ".join(Page(write_report(folder).read_text(encoding="utf-8")).text.split())
 
 
+def test_a_trial_has_one_number_of_iterations(written: tuple[Path, str]) -> None:
+    """The table of trials counted 14 where the trial's own section counted 15, with its warm-up."""
+    folder, text = written
+    trials = {t.trial_id: t for t in load_folder(folder).trials}
+    sections = re.findall(
+        r'<span class="id">([^<]+)</span>.*?<summary>(\d+) iterations, after (\d+) warm-up', text, re.S
+    )
+    assert sections
+    for name, timed, warmups in sections:
+        phases = [i.phase for i in trials[name].iterations]
+        assert (int(timed), int(warmups)) == (len(phases) - phases.count("warmup"), phases.count("warmup"))
+        (row,) = re.findall(rf"<tr[^>]*><td>(?:<a[^>]*>)?{re.escape(name)}<.*?</tr>", text)
+        assert f'<td class="n">{timed}</td>' in row
+    checked = sum(i.wrong is not None for t in trials.values() if t.system == "balance" for i in t.iterations)
+    assert f"in {checked} checked iterations, warm-ups included" in text
+
+
 def test_wrong_elements_are_told_loudly(tmp_path: Path) -> None:
     folder = small(tmp_path)
     path = folder / "trials/balance-1MiB-nic_down-r0/trial.json"

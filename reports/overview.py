@@ -118,8 +118,10 @@ def _row(system: str, cells: Sequence[Line], own: Sequence[Line], kind: str) -> 
         system,
         _without_unmeasured(_healthy(cells, f"before_{kind}"), cells),
         _without_unmeasured(_after(cells, own, f"after_{kind}"), cells),
-        _without_unmeasured(_with_unknown(_with_smaller(_slowdown(cells), own, "slowdown"), cells, "slowdown"), cells),
-        _without_unmeasured(_with_unknown(_with_smaller(_lost(cells), own, "lost_ms"), cells, "lost_ms"), cells),
+        _without_unmeasured(
+            _with_unknown(_with_smaller(_slowdown(cells), own, "slowdown"), cells, own, "slowdown"), cells
+        ),
+        _without_unmeasured(_with_unknown(_with_smaller(_lost(cells), own, "lost_ms"), cells, own, "lost_ms"), cells),
         _wrong(own),
         has_wrong=any(line.wrong for line in own),
         note=_unexpected(sum(int(count) for line in own if (count := line.told["unexpected"]) > 0)),  # NaN: not known
@@ -286,12 +288,15 @@ def _lost(cells: Sequence[Line]) -> Cell:
     return Cell(f"{cell.text} ms", cell.detail if len(known) > 1 and cell.detail else worst)
 
 
-def _with_unknown(cell: Cell, cells: Sequence[Line], metric: str) -> Cell:
+def _with_unknown(cell: Cell, cells: Sequence[Line], own: Sequence[Line], metric: str) -> Cell:
     """Returns `cell` with the number of its trials, after a fault, whose value is not known, and the cells that have
     none because nothing ran after it."""
     none = [line for line in cells if nothing_after(line)]
     told = [f"{NOTHING_AFTER} the fault: {named(none, cells)}"] if none and metric == "slowdown" else []
-    return _with_caveat(cell, "\n".join(filter(None, (_not_known_in(cells, metric), *told))))
+    sizes = {line.size_bytes for line in own}
+    unknown = _not_known_in(cells, metric)
+    unknown += at_size(max(line.size_bytes for line in cells)) if unknown and len(sizes) > 1 else ""
+    return _with_caveat(cell, "\n".join(filter(None, (unknown, *told))))
 
 
 def nothing_after(line: Line) -> bool:

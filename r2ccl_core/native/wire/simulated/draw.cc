@@ -208,7 +208,7 @@ void DrawLoad(Scenario* scenario) {
   Dice dice(scenario->seed ^ 0x4c4f'4144);
   for (Flow& flow : scenario->flows) {
     flow.sizes.clear();
-    for (uint64_t i = 3 + dice.Below(3); i > 0; --i) flow.sizes.push_back(50'000 + dice.Below(200'000));
+    for (uint64_t i = 4 + dice.Below(4); i > 0; --i) flow.sizes.push_back(50'000 + dice.Below(250'000));
     flow.ahead = 2 + dice.Below(6);
     flow.pause_ns = 0;
     flow.late_receives = flow.closes_early = false;

@@ -375,8 +375,8 @@ namespace {
 // The process' side of a queue pair.
 class SimulatedQueue final : public RcQueue {
  public:
-  SimulatedQueue(int host, std::shared_ptr<QueuePair> pair, std::function<void(bool)> release)
-      : host_(host), pair_(std::move(pair)), release_(std::move(release)) {}
+  SimulatedQueue(World* world, int host, std::shared_ptr<QueuePair> pair, std::function<void(bool)> release)
+      : world_(world), host_(host), pair_(std::move(pair)), release_(std::move(release)) {}
   ~SimulatedQueue() override { release_(pair_->Release()); }
 
   RcAddress address() const override {
@@ -419,6 +419,7 @@ class SimulatedQueue final : public RcQueue {
   void TakeEvents() override { pair_->TakeEvents(); }
 
  private:
+  World* const world_;
   const int host_;
   const std::shared_ptr<QueuePair> pair_;
   const std::function<void(bool)> release_;
@@ -440,7 +441,7 @@ Status RdmaDevice::Make(const Nic& nic, const RcShape& shape, uint32_t psn, std:
   while (pairs_.contains(number)) ++number;
   auto pair = std::make_shared<QueuePair>(this, rail, number, shape, psn, std::move(watcher));
   pairs_[number] = pair;
-  *queue = std::make_unique<SimulatedQueue>(host_, pair, [this, number, pair](bool fenced) {
+  *queue = std::make_unique<SimulatedQueue>(world_, host_, pair, [this, number, pair](bool fenced) {
     auto forget = [this, number, pair] {
       auto known = pairs_.find(number);
       if (known != pairs_.end() && known->second == pair) pairs_.erase(known);

@@ -31,15 +31,13 @@ def draw(frame: pd.DataFrame) -> Figure:
                 textcoords="offset points", va="center", fontsize=7.5, color=style.LINE, annotation_clip=False,
             )  # fmt: skip
         for source, (color, marker) in SOURCES.items():
-            own = points[points["source"] == source]
-            for k, group in own.groupby("pipeline"):
-                found = stats.estimate(group["slowdown"])
-                ax.vlines(float(str(k)), found.low, found.high, color=color, linewidth=1.2)
-            middle = own.groupby(["ranks", "pipeline"])["slowdown"].median().reset_index()
-            if len(middle):
+            middles = estimates(points[points["source"] == source])
+            for k, found in middles:
+                ax.vlines(k, found.low, found.high, color=color, linewidth=1.2)
+            if middles:
                 ax.plot(
-                    middle["pipeline"], middle["slowdown"], marker, color=color, markersize=6.5,
-                    markeredgecolor="white", linestyle="none", label=source,
+                    [k for k, _ in middles], [found.median for _, found in middles], marker, color=color,
+                    markersize=6.5, markeredgecolor="white", linestyle="none", label=source,
                 )  # fmt: skip
         ks = sorted({int(k) for k in points["pipeline"]})
         ax.set_xscale("log", base=2)
@@ -51,16 +49,28 @@ def draw(frame: pd.DataFrame) -> Figure:
     return figure
 
 
+def estimates(points: pd.DataFrame) -> list[tuple[float, stats.Estimate]]:
+    """T/T0 by K and number of ranks, as in the tables: trials whose value is too low to be known count as low ones."""
+    told = []
+    for (_, k), part in points.groupby(["ranks", "pipeline"]):
+        low = int(part["slowdown_reads_low"].sum()) if "slowdown_reads_low" in part else 0
+        found = stats.estimate(part["slowdown"], low)
+        told += [(float(str(k)), found)] if found.n else []
+    return told
+
+
 def known(frame: pd.DataFrame) -> pd.DataFrame:
-    """The data of the figure: the rows that have a K and a T/T0, each with its source."""
+    """The data of the figure: the rows that have a K and a T/T0, or one that is too low to be known, each with its
+    source."""
     points = frame if "source" in frame else frame.assign(source="measured")
-    return points[points["pipeline"].notna() & points["slowdown"].notna()]
+    low = points["slowdown_reads_low"].astype(bool) if "slowdown_reads_low" in points else False
+    return points[points["pipeline"].notna() & (points["slowdown"].notna() | low)]
 
 
 def caption(frame: pd.DataFrame) -> str:
     """Describes the figure, with the number of repeats."""
     points = known(frame)
-    measured = points[points["source"] == "measured"]
+    measured = points[(points["source"] == "measured") & points["slowdown"].notna()]
     counts = measured.groupby("pipeline").size()
     repeats = f" {style.count_text(counts, 'repeat')} per measured point." if len(counts) else ""
     return (

@@ -78,7 +78,10 @@ extras=""
 stamp=".venv/.installed$extras"
 if [ ! -e "$stamp" ] || [ -n "$(find pyproject.toml r2ccl_core/native -newer "$stamp" -print -quit)" ]; then
     say "building and installing into .venv (about a minute)"
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check --editable ".$extras"
+    # Where tests are asked for, a compiler's warning is an error; elsewhere the compiler may be newer than the code.
+    strict=$([ "$1" = run ] || echo "--config-settings=cmake.define.CMAKE_COMPILE_WARNING_AS_ERROR=ON")
+    # shellcheck disable=SC2086  # a word or none
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check $strict --editable ".$extras"
     touch "$stamp"
 fi
 torch=.venv/.asked-for-torch # only a build for processors, which is small; where there is none, its tests are skipped

@@ -98,11 +98,14 @@ def _held(frame: pd.DataFrame, bound: Mapping[str, Any]) -> Held | None:
     if not cells:
         return Held(what, wanted, NOTHING_MEASURED, None, f"none of {plural(len(chosen), 'trial')} measured it")
     surely = [cell for cell in cells if cell.surely_outside(low, high)]
-    worst = max(surely or cells, key=lambda cell: _excess(cell.value, low, high))
+    worst = max(cells, key=lambda cell: _excess(cell.value, low, high))
     names = f"{worst.name}, the worst of {len(cells)} cells" if len(cells) > 1 else worst.name
     doubtful = sum(not cell.surely_outside(low, high) and not cell.surely_within(low, high) for cell in cells)
     if doubtful:
         names += f"; the trials whose value is not known decide it in {plural(doubtful, 'cell')}"
+    if surely and worst not in surely:
+        sure = max(surely, key=lambda cell: _excess(cell.value, low, high))
+        names += f", but not in {sure.name}, with {_told(sure.value, low, high)}"
     gaps = [plural(len(holes), "other cell")] if holes else []
     gaps += (
         [f"{plural(sum(partly.values()), 'trial')} of {'these' if len(cells) > 1 else 'this one'}"] if partly else []
@@ -152,13 +155,17 @@ def _cells(
 
 
 def _should_have(metric: Metric, frame: pd.DataFrame, row: "pd.Series[Any]") -> bool:
-    """Whether a trial without a value is a gap; for an inconclusive trial, its system's other trials decide."""
-    disturbed = metric.against_healthy and bool(row["disturbed"])
+    """Whether a trial without a value is a gap; for an inconclusive trial, the conclusive ones of its cell decide, or
+    of its fault, or of its system."""
+    disturbed = bool(metric.not_known(row.to_frame().T).any())
     # Healed before an iteration began: none lies after the fault. A disturbed trial has a gap for its own sake.
     if pd.isna(row["after_ms"]) and not pd.isna(row["repaired_ms"]) and not disturbed:
         return False
     if row["status"] == "inconclusive":
         alike = frame[(frame["system"] == row["system"]) & frame["faulted"] & (frame["status"] != "inconclusive")]
+        of_fault = alike[alike["scenario"] == row["scenario"]]
+        of_cell = of_fault[(of_fault["case"] == row["case"]) & (of_fault["size_bytes"] == row["size_bytes"])]
+        alike = next((some for some in (of_cell, of_fault) if len(some)), alike)
         stops = bool(len(alike) and ((alike["status"] == "failed") & alike["expected"]).all())
     else:
         stops = bool((row["status"] == "failed") == row["expected"])

@@ -20,8 +20,8 @@ MIN_REPEATS = 2
 
 
 class Change(NamedTuple):
-    """The change from base to new: a ratio or a difference with its 95 % interval (NaN: too few repeats), and the
-    number of repeats."""
+    """The change from base to new: a ratio or a difference with its 95 % interval (NaN: too few repeats), the number of
+    repeats, and the means whose change it is (of a ratio, geometric ones)."""
 
     value: float
     low: float
@@ -29,6 +29,8 @@ class Change(NamedTuple):
     base_n: int
     new_n: int
     paired: bool
+    base_mean: float
+    new_mean: float
 
 
 def change(
@@ -46,7 +48,8 @@ def change(
     middle, half = (_paired if paired and ours.size == theirs.size else _welch)(theirs, ours)
     back = np.exp if relative else float
     value, low, high = (float(back(middle + step)) for step in (0.0, -half, half))
-    return Change(value, low, high, int(theirs.size), int(ours.size), paired)
+    means = (float(back(stats.mean(side))) for side in (theirs, ours))
+    return Change(value, low, high, int(theirs.size), int(ours.size), paired, *means)
 
 
 def _paired(base: Floats, new: Floats) -> tuple[float, float]:

@@ -22,12 +22,13 @@ from reports.stats import MIN_EFFECT, Estimate, estimate
 
 Conclusion = Literal[
     "regression", "worse, not beyond the tolerance", "worse, not shown to be beyond it", "no difference shown",
-    "better", "same", "too few repeats", "too few known repeats", "not measured in NEW", "inconclusive in NEW",
-    "not known in NEW", "only in NEW", "not run in NEW", "no error in NEW", "no ratio of such values",
+    "better", "same", "too few repeats", "too few known repeats", "too few conclusive repeats", "not measured in NEW",
+    "inconclusive in NEW", "not known in NEW", "only in NEW", "not run in NEW", "no error in NEW",
+    "no ratio of such values",
 ]  # fmt: skip
 UNKNOWN = ("not run in NEW", "inconclusive in NEW", "not known in NEW")
 """Conclusions after which nothing can be said of NEW as a whole, whatever the metric."""
-FEW = ("too few repeats", "too few known repeats")
+FEW = ("too few repeats", "too few known repeats", "too few conclusive repeats")
 """Conclusions that more repeats may change."""
 
 CELL = ("case", "size_bytes", "system")
@@ -128,15 +129,14 @@ def _finding(
 
 
 def _values(part: pd.DataFrame, metric: str) -> dict[Hashable, float]:
-    """The measure by repeat (healthy trials have several, distinguished by their scenario). Unknown values are left
-    out, and those that are too low count as the lowest known one."""
+    """The measure by repeat; healthy trials before and after the others are two of each. Unknown values are left out,
+    and those that are too low count as the lowest known one."""
     low = METRICS[metric].reads_low(part) & part[metric].isna()
     counted = stats.with_low(part[metric], int(low.sum()))
     if not counted.size:
         return {}
     values = part[metric].where(~low, counted.min())  # as in the median, or only the high ones would be compared
-    rows = zip(part["scenario"], part["repeat"], values, strict=True)
-    return {(scenario, repeat): float(value) for scenario, repeat, value in rows if value == value}
+    return {planned: float(value) for planned, value in zip(part["planned"], values, strict=True) if value == value}
 
 
 def _estimate(part: pd.DataFrame, metric: str) -> Estimate:
@@ -162,9 +162,12 @@ def _judged(
     if found is None:
         return None, "no ratio of such values"
     told = conclusion(found, rule)
-    if told == "too few repeats" and any(_unknown(part, rule.metric).any() for part in (base_part, new_part)):
+    if told != "too few repeats":
+        return found, told
+    both = pd.concat([base_part, new_part])
+    if METRICS[rule.metric].not_known(both).any():
         return found, "too few known repeats"
-    return found, told
+    return found, "too few conclusive repeats" if (both["status"] == "inconclusive").any() else told
 
 
 def _unknown(part: pd.DataFrame, metric: str) -> "pd.Series[bool]":

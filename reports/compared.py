@@ -8,7 +8,7 @@ from reports import machine
 from reports.compare import Finding, is_open, regressions, would_show
 from reports.machines import Difference
 from reports.metrics import METRICS
-from reports.stats import Estimate
+from reports.stats import MIN_EFFECT
 from reports.wording import NOTHING, at_size, number, plain, plural, sized
 
 HEADINGS = ("size", "system", "metric", "BASE", "NEW", "repeats", "change", "interval", "tolerated", "conclusion")
@@ -17,12 +17,10 @@ HEADINGS = ("size", "system", "metric", "BASE", "NEW", "repeats", "change", "int
 def cells(finding: Finding) -> tuple[str, ...]:
     """The texts of one finding, in the order of `HEADINGS`."""
     unit = METRICS[finding.metric].unit
-    repeats = f"{finding.base.n}, {finding.new.n}"
     metric = f"{finding.metric} ({unit})" if unit else finding.metric
     return (
         sized(finding.size_bytes), plain(finding.system), metric,
-        _side(finding.base, finding.told[0]), _side(finding.new, finding.told[1]), repeats,
-        *_change(finding), _tolerated(finding), finding.conclusion,
+        *_sides(finding), _repeats(finding), *_change(finding), _tolerated(finding), finding.conclusion,
     )  # fmt: skip
 
 
@@ -36,8 +34,21 @@ def as_words(finding: Finding) -> str:
     return f"{where}, {finding.metric}: {told}: {conclusion}"
 
 
-def _side(repeats: Estimate, told: float) -> str:
-    return number(told) if repeats.n else "-"
+def _sides(finding: Finding) -> Iterator[str]:
+    """The medians or totals, as everywhere; beside them the means, where their change, which is judged, is not that of
+    the medians."""
+    means = (finding.change.base_mean, finding.change.new_mean) if finding.change and _are_apart(finding) else ()
+    for at, (repeats, told) in enumerate(zip((finding.base, finding.new), finding.told, strict=True)):
+        yield (number(told) + (f" (mean {number(means[at])})" if means else "")) if repeats.n else "-"
+
+
+def _repeats(finding: Finding) -> str:
+    """The repeats of both sides, and how many pairs they make if some have no counterpart."""
+    found = finding.change
+    told = f"{finding.base.n}, {finding.new.n}"
+    if found is None or not found.paired or finding.base.n == finding.new.n == found.base_n:
+        return told
+    return f"{told} ({plural(found.base_n, 'pair')})"
 
 
 def _change(finding: Finding) -> tuple[str, str]:
@@ -69,8 +80,8 @@ def told(findings: Sequence[Finding], differences: Sequence[Difference]) -> list
         lines.append("The numbers come from different machines; the differences below may be due to the machines.")
     if any(map(_are_apart, findings)):
         lines.append(
-            "BASE and NEW are medians, a change is one of means over the repeats: where the two say different things, "
-            "single repeats lie far from the others."
+            "BASE and NEW are medians, and a change is that of means over the repeats, or over pairs of them. Where "
+            "the means say something else than the medians, they stand beside them."
         )
     failed, compared = regressions(findings), [finding for finding in findings if finding.compared]
     pairs = plural(len(compared), "comparison")
@@ -116,11 +127,13 @@ def _left_out(findings: Sequence[Finding]) -> Iterator[str]:
 
 
 def _are_apart(finding: Finding) -> bool:
-    """Whether the change differs from that of the medians beside it by more than the tolerance."""
+    """Whether the change says something else than the medians: by more than `MIN_EFFECT`, or than that part of them."""
     (base, new), change = finding.told, finding.change
     if change is None or not base:
         return False
-    return abs(change.value - (new / base if finding.relative else new - base)) > finding.tolerance
+    if finding.relative:
+        return abs(change.value - new / base) > MIN_EFFECT
+    return abs(change.value - (new - base)) > MIN_EFFECT * max(abs(base), abs(new))
 
 
 def _untold(findings: Sequence[Finding]) -> Iterator[str]:
@@ -132,10 +145,15 @@ def _untold(findings: Sequence[Finding]) -> Iterator[str]:
             "has too few repeats whose value is known to show one",
             "have too few repeats whose value is known to show one",
         ),
+        (
+            "too few conclusive repeats",
+            "has too few conclusive repeats to show one",
+            "have too few conclusive repeats to show one",
+        ),
     ):
         count = sum(finding.conclusion == conclusion for finding in findings)
         if count:
-            yield f"{count} of them {one if count == 1 else several}"
+            yield f"{plural(count, 'comparison')} {one if count == 1 else several}"
 
 
 def as_json(base: str, new: str, findings: Sequence[Finding], differences: Sequence[Difference]) -> str:

@@ -4,6 +4,7 @@ The input is `reports.measures.trial_frame`. A line holds every metric (`reports
 repeats, its worst trial and its aggregate, so every place that shows a metric shows the same number.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from reports import stats
 from reports.metrics import METRICS
 from reports.metrics.metric import Metric
 from reports.stats import Estimate
-from reports.wording import STOPPED
+from reports.wording import ended
 
 
 @dataclass(frozen=True)
@@ -160,6 +161,8 @@ def _line(part: pd.DataFrame) -> Line:
 
 
 def _statuses(part: pd.DataFrame) -> str:
-    """``4 ok, 1 inconclusive``; an expected failure is marked as such."""
-    words = part["status"].where(~((part["status"] == "failed") & part["expected"]), STOPPED)
-    return ", ".join(f"{count} {word}" for word, count in words.value_counts().sort_index().items())
+    """``4 ok, 1 inconclusive``; a failure that is expected is marked as such, and an end without one that is not."""
+    words = [
+        ended(status, expected=expected) for status, expected in zip(part["status"], part["expected"], strict=True)
+    ]
+    return ", ".join(f"{count} {word}" for word, count in sorted(Counter(words).items()))

@@ -106,11 +106,13 @@ def _about(view: View, run: LoadedRun) -> dict[str, Any]:
         "source": trial.source,
         "mode": trial.mode,
         "algo": env.get("R2CC_ALGO", ""),
+        "network": str(view.system.get("network") or ""),
         "transport": env.get("R2CC_TRANSPORT", ""),
         "rdma_type": _rdma_type(trial),
         "alike": str((run.name, trial.mode, sorted(env.items()))),
         "size_bytes": trial.size_bytes,
         "repeat": trial.repeat,
+        "planned": f"{trial.scenario}, {trial.repeat}",  # what trials share of which a comparison makes a pair
         "status": trial.status,
         "expected": trial.expected,
         "faulted": trial.fault is not None,

@@ -18,6 +18,7 @@ from reports.wording import (
     NOT_KNOWN,
     NOT_MEASURED,
     NOTHING,
+    NOTHING_AFTER,
     at_size,
     checked_iterations,
     number,
@@ -117,8 +118,10 @@ def _row(system: str, cells: Sequence[Line], own: Sequence[Line], kind: str) -> 
         system,
         _without_unmeasured(_healthy(cells, f"before_{kind}"), cells),
         _without_unmeasured(_after(cells, own, f"after_{kind}"), cells),
-        _without_unmeasured(_with_unknown(_with_smaller(_slowdown(cells), own, "slowdown"), own, "slowdown"), cells),
-        _without_unmeasured(_with_unknown(_with_smaller(_lost(cells), own, "lost_ms"), own, "lost_ms"), cells),
+        _without_unmeasured(
+            _with_unknown(_with_smaller(_slowdown(cells), own, "slowdown"), cells, own, "slowdown"), cells
+        ),
+        _without_unmeasured(_with_unknown(_with_smaller(_lost(cells), own, "lost_ms"), cells, own, "lost_ms"), cells),
         _wrong(own),
         has_wrong=any(line.wrong for line in own),
         note=_unexpected(sum(int(count) for line in own if (count := line.told["unexpected"]) > 0)),  # NaN: not known
@@ -148,6 +151,11 @@ def listed(names: Iterable[str]) -> str:
     named = list(names)
     more = [f"{len(named) - MOST_NAMED} more"] if len(named) > MOST_NAMED else []
     return "; ".join([*named[:MOST_NAMED], *more])
+
+
+def listed_and(names: Sequence[str]) -> str:
+    """``system, fault and collective``."""
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
 
 
 def _without_unmeasured(cell: Cell, cells: Sequence[Line]) -> Cell:
@@ -183,18 +191,21 @@ def _spread(cells: Sequence[Line], metric: str) -> Cell:
 def _with_smaller(cell: Cell, own: Sequence[Line], metric: str) -> Cell:
     """Returns `cell` with the results of the smaller sizes in its small print, if there are any."""
     top = {id(line) for line in at_largest(own)}
-    medians: dict[int, list[float]] = {}
+    smaller: dict[int, list[Line]] = {}
     for line in sorted(own, key=lambda line: line.size_bytes):
-        if line[metric].n and line.faulted and id(line) not in top:
-            medians.setdefault(line.size_bytes, []).append(line[metric].median)
-    sizes = list(medians)
+        if line.faulted and id(line) not in top:
+            smaller.setdefault(line.size_bytes, []).append(line)
+    sizes = [size for size, lines in smaller.items() if any(line[metric].n for line in lines)]
     groups = [[size] for size in sizes] if len(sizes) <= MOST_SIZES else [sizes]
     told = []
     for group in groups:
-        values = [value for size in group for value in medians[size]]
+        lines = [line for size in group for line in smaller[size]]
+        values = [line[metric].median for line in lines if line[metric].n]
         ends = " to ".join(dict.fromkeys(map(number, (min(values), max(values)))))
         value = f"{ends} {METRICS[metric].unit}".strip()
-        told.append(f"{value} at {' to '.join(dict.fromkeys(map(sized, (group[0], group[-1]))))}")
+        unknown = _not_known_in(lines, metric)
+        of = " to ".join(dict.fromkeys(map(sized, (group[0], group[-1]))))
+        told.append(f"{value} at {of}{f' ({unknown})' if unknown else ''}")
     return replace(cell, detail="\n".join(filter(None, (cell.detail, *told))))
 
 
@@ -277,13 +288,29 @@ def _lost(cells: Sequence[Line]) -> Cell:
     return Cell(f"{cell.text} ms", cell.detail if len(known) > 1 and cell.detail else worst)
 
 
-def _with_unknown(cell: Cell, own: Sequence[Line], metric: str) -> Cell:
-    """Returns `cell` with the number of trials of all sizes, after a fault, whose value is not known."""
-    went_on = [line for line in own if line.faulted]
-    disturbed = sum(line.unknown(METRICS[metric]) for line in went_on)
+def _with_unknown(cell: Cell, cells: Sequence[Line], own: Sequence[Line], metric: str) -> Cell:
+    """Returns `cell` with the number of its trials, after a fault, whose value is not known, and the cells that have
+    none because nothing ran after it."""
+    none = [line for line in cells if nothing_after(line)]
+    told = [f"{NOTHING_AFTER} the fault: {named(none, cells)}"] if none and metric == "slowdown" else []
+    sizes = {line.size_bytes for line in own}
+    unknown = _not_known_in(cells, metric)
+    unknown += at_size(max(line.size_bytes for line in cells)) if unknown and len(sizes) > 1 else ""
+    return _with_caveat(cell, "\n".join(filter(None, (unknown, *told))))
+
+
+def nothing_after(line: Line) -> bool:
+    """Whether it went on, but no iteration lies after the fault (and before its repair)."""
+    speeds = ("after_gbs", "after_tokens_s", "after_ms")
+    return line.faulted and line.conclusive > line.stopped and not any(line[speed].n for speed in speeds)
+
+
+def _not_known_in(lines: Sequence[Line], metric: str) -> str:
+    """In how many of the trials that went on it is not known; empty: in none."""
+    went_on = [line for line in lines if line.faulted]
+    unknown = sum(line.unknown(METRICS[metric]) for line in went_on)
     trials = sum(line.conclusive - line.stopped for line in went_on)
-    told = f"not known in {disturbed} of {plural(trials, 'trial')}" if disturbed else ""
-    return _with_caveat(cell, told)
+    return f"not known in {unknown} of {plural(trials, 'trial')}" if unknown else ""
 
 
 def _wrong(own: Sequence[Line]) -> Cell:
@@ -310,7 +337,11 @@ def scope_note(lines: Sequence[Line]) -> str:
     repeats = plural(counts[-1], "trial") if len(counts) == 1 else f"{counts[0]} to {plural(counts[-1], 'trial')}"
     what = f"medians over {repeats}" if counts[-1] != 1 else "one trial"
     missing = [line for line in cells if not line.conclusive]
-    each = f"of each system and fault{' that was measured' if missing else ''}"
+    axes = dict.fromkeys(axis for line in cells for axis in line.points)
+    apart = listed_and(["system", "fault", *axes])
+    each = f"of each {apart}{' that was measured' if missing else ''}"
+    partly = any(line.unknown(METRICS[metric]) for line in cells for metric in ("slowdown", "lost_ms"))
+    each += ", or over those whose value is known" if partly and counts[-1] != 1 else ""
     told = f"{what.capitalize()} {each}."
     if sizes:
         told = f"At {sizes} unless another size is named, {what} {each}; every size is in the table of all numbers."

@@ -162,6 +162,7 @@ def html(content: Content, live: Live | None = None) -> str:
         speed_unit=unit(content.lines),
         scope_note=scope_note(content.lines),
         remarks=remarks(content.lines),
+        modelled=any(line.model is not None for line in content.lines),
         marks=marks(content.lines),
         with_earlier=any(entry.earlier for entry in content.entries),
         max_iterations=MAX_ITERATIONS,

@@ -177,7 +177,7 @@ def _healthy(lines: Sequence[Line]) -> str:
     if not known:
         return ""
     shares = [line["share"].median for line in known]
-    between = " to ".join(dict.fromkeys(f"{100 * s:.1f}" for s in (min(shares), max(shares))))
+    between = " to ".join(dict.fromkeys(f"{100 * s:.0f}" for s in (min(shares), max(shares))))
     sizes = ", ".join(dict.fromkeys(sized(line.size_bytes) for line in known))
     limits = ", ".join(dict.fromkeys(f"{line['before_gbs'].median / line['share'].median:.4g}" for line in known))
     of = f" of {only}" if (only := limited(cells)) else ""
@@ -185,7 +185,8 @@ def _healthy(lines: Sequence[Line]) -> str:
 
 
 def _system(trials: pd.DataFrame, lines: Sequence[Line], cells: Sequence[Line]) -> str:
-    name = f"{lines[0].system} ({_kind(trials.iloc[0])})"
+    kind = _kind(trials.iloc[0])
+    name = f"{lines[0].system} ({kind})" if kind else lines[0].system
     faulted = trials[trials["faulted"] & (trials["status"] != "inconclusive")]
     if faulted.empty:
         return ""
@@ -218,10 +219,11 @@ def _system(trials: pd.DataFrame, lines: Sequence[Line], cells: Sequence[Line]) 
 
 
 def _no_slowdown(faulted: pd.DataFrame) -> str:
-    if (faulted["disturbed"] != "").any():
+    slowed = int(faulted["disturbed_slowdown"].sum())
+    if slowed:
         return (
             " went on; how fast, against healthy iterations, is not known, because something else slowed these in "
-            f"{int((faulted['disturbed'] != '').sum())} of {plural(len(faulted), 'trial')}"
+            f"{slowed} of {plural(len(faulted), 'trial')}"
         )
     why = "those on the old schedule, and the one that switches it, do not count: raise workload.iterations"
     return f": no trial has iterations both before and after the fault ({why})"
@@ -234,25 +236,36 @@ def _over_scenarios(lines: Sequence[Line], cells: Sequence[Line]) -> str:
     largest = [line for line in cells if line["slowdown"].n]
     largest = largest or [line for line in known if line.size_bytes == max(each.size_bytes for each in known)]
     faulted = dict.fromkeys(line.scenario for line in lines if line.scenario != "healthy" and line.conclusive)
+    ran = {line.scenario for line in lines if line.conclusive > line.stopped}
     if not largest:
-        why = "no trial has iterations both before and after its fault"
-        if any(line.disturbed for line in lines):
-            why = "its T/T0 is not known, because something else slowed the iterations before the fault"
-        return f"met {len(faulted)} scenarios; {why}"
+        count = len(ran & set(faulted))
+        return f"went on in {count} of {len(faulted)} scenarios{_lost(cells)}{_why_none(lines, faulted, ran)}"
     ordered = sorted(largest, key=lambda line: line["slowdown"].median)
     ends = [f"{number(line['slowdown'].median)} ({where(line)}{_comma_size(line)})" for line in ordered]
     span = f"T/T0 from {ends[0]} to {ends[-1]}" if len(ends) > 1 else f"T/T0 {ends[0]}"
-    went_on, told = ({line.scenario for line in some} for some in (known, largest))
-    slowed = {line.scenario for line in lines if line.disturbed} - went_on
-    ran = {line.scenario for line in lines if line.conclusive > line.stopped}
-    stopped = [scenario for scenario in faulted if scenario not in ran | went_on | slowed]
-    rest = len(faulted) - len(went_on) - len(slowed) - len(stopped)
-    smaller = len(went_on - told)
+    known_in, told = ({line.scenario for line in some} for some in (known, largest))
+    slowed = {line.scenario for line in lines if line.disturbed_slowdown} - known_in
+    went_on = [scenario for scenario in faulted if scenario in ran | known_in | slowed]
+    stopped = [scenario for scenario in faulted if scenario not in went_on]
+    rest = len(went_on) - len(known_in) - len(slowed)
+    smaller = len(known_in - told)
     more = f"; that of {smaller} more is known at smaller sizes only" if smaller else ""
     more += f"; that of {len(slowed)} more is not known" if slowed else ""
     more += f"; {rest} more {'has' if rest == 1 else 'have'} no iterations after the fault" if rest else ""
     more += f"; it stopped in {', '.join(stopped)}" if stopped else ""
-    return f"went on in {len(went_on) + len(slowed)} of {len(faulted)} scenarios, {span}{_lost(largest)}{more}"
+    return f"went on in {len(went_on)} of {len(faulted)} scenarios, {span}{_lost(largest)}{more}"
+
+
+def _why_none(lines: Sequence[Line], faulted: Iterable[str], ran: set[str]) -> str:
+    """Why no scenario has a T/T0; `ran` are those in which the system went on."""
+    slowed = {line.scenario for line in lines if line.disturbed_slowdown}
+    whys = (
+        ("its T/T0 is not known, because something else slowed the iterations before the fault, in", slowed),
+        ("no trial has iterations both before and after the fault in", ran - slowed),
+        ("it stopped in", set(faulted) - ran - slowed),
+    )
+    named = ((why, [scenario for scenario in faulted if scenario in some]) for why, some in whys)
+    return "".join(f"; {why} {', '.join(some)}" for why, some in named if some)
 
 
 def _comma_size(line: Line) -> str:
@@ -260,7 +273,10 @@ def _comma_size(line: Line) -> str:
 
 
 def _kind(trial: "pd.Series") -> str:
-    """The kind of a system: its mode, or the schedule that it names, which says more."""
+    """The kind of a system: its mode, or the schedule that it names, which says more. Other networks than ours and
+    NCCL's have no mode."""
+    if trial["network"].lower() not in ("", "r2ccl", "socket", "ib"):
+        return ""
     algo = trial["algo"]
     if algo == "auto":
         return "the planner's schedules"
@@ -291,8 +307,8 @@ def _switch(faulted: pd.DataFrame) -> str:
     if known.empty:
         return ""
     middle, worst = (stats.percentile(known["switch_cost_ms"], q) for q in (50, 100))
-    longer = f"{middle:.0f} ms longer" if round(middle) > 0 else "no longer"
-    at_most = f"; at most {worst:.0f} ms" if round(worst) > 0 else ""
+    longer = f"{number(middle)} ms longer" if round(middle) > 0 else "no longer"
+    at_most = f"; at most {number(worst)} ms" if round(worst) > 0 else ""
     return (
         f"; its switch of schedules made one operation {longer} than those after it "
         f"(median of {plural(len(known), 'trial')}{at_most})"

@@ -7,6 +7,8 @@ NOT_KNOWN = "not known"
 """The cost of a fault in a trial whose healthy iterations something else slowed."""
 NOT_MEASURED = "not measured"
 """A cell whose trials all stayed inconclusive."""
+NOTHING_AFTER = "no iteration after"
+"""A cell that went on, but whose trials ended, or whose NIC was repaired, before an iteration began."""
 STOPPED = "stopped (expected)"
 """The status of a trial that was expected to fail and did."""
 
@@ -66,7 +68,9 @@ def sized(size_bytes: int) -> str:
 
 def ended(status: str, *, expected: bool) -> str:
     """How a trial ended, as every output says it: a failure that the experiment expects is a stop."""
-    return STOPPED if status == "failed" and expected else status
+    if status == "failed" and expected:
+        return STOPPED
+    return f"{status} (not expected)" if status == "ok" and not expected else status
 
 
 def at_size(size_bytes: int) -> str:

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from harness.sweep.plan import Trial
-from harness.sweep.summary import next_attempt, shown_status, told
+from harness.sweep.summary import next_attempt, told
 from reports import trial as stored
 from reports.metrics import METRICS
+from reports.wording import ended
 
 
 @dataclass
@@ -29,7 +30,7 @@ class Cell:
     @property
     def statuses(self) -> str:
         """``2 ok, 1 inconclusive``."""
-        shown = [shown_status(record) for record in self.records.values()]
+        shown = [ended(record.status, expected=record.expected) for record in self.records.values()]
         return ", ".join(f"{shown.count(status)} {status}" for status in sorted(set(shown)))
 
     def told(self, metric: str) -> float | None:

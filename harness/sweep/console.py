@@ -16,7 +16,7 @@ from harness.experiment.sweep import HEALTHY
 from harness.sweep.cells import CellTable
 from harness.sweep.plan import Trial
 from harness.sweep.run_folder import RunFolder
-from harness.sweep.summary import SHORT, Line, shown_status, table, told
+from harness.sweep.summary import SHORT, Line, table, told
 from harness.terminal import fits, folded, width
 from reports import trial as stored
 from reports.metrics import METRICS
@@ -24,7 +24,7 @@ from reports.metrics.cost import not_known
 from reports.metrics.metric import Metric
 from reports.metrics.view import View
 from reports.trial import SIMULATED
-from reports.wording import NOT_KNOWN, STOPPED, number, sized
+from reports.wording import NOT_KNOWN, STOPPED, ended, number, sized
 
 REDRAWN_PER_S = 2
 """Low, because the cores belong to the systems being measured."""
@@ -178,7 +178,7 @@ def trial_line(record: stored.Trial, seconds: float, widths: _Widths = NO_WIDTHS
         if metric.name in values and (metric.aggregate == "median" or values[metric.name])
     )
     words = "  ".join(filter(None, (measured, not_known(View(record)), record.reason)))
-    return f"{what}  {shown_status(record):<{len(STOPPED)}} {words}  [{seconds:.1f} s]"
+    return f"{what}  {ended(record.status, expected=record.expected):<{len(STOPPED)}} {words}  [{seconds:.1f} s]"
 
 
 def _title(lines: Sequence[Line]) -> str:

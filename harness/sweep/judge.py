@@ -32,6 +32,7 @@ from harness.sweep.in_flight import InFlight, in_flight
 from harness.workloads.checkers import Checker, count_wrong, elements, first_of
 from r2ccl_core.errors import MismatchedCallError
 from reports.trial import Evidence, Status, TrialError
+from reports.wording import number
 
 TELLS_NS = 1_100_000_000
 """How long Linux may take to show a lost carrier: it reports changes of one interface at most once a second."""
@@ -380,7 +381,7 @@ def _told(error: TrialError, facts: Facts) -> str:
     elif facts.fault is None or (error.after_fault_ns is not None and error.after_fault_ns < 0):
         when = " (before the fault)"
     elif error.after_fault_ns is not None:
-        when = f" ({error.after_fault_ns / 1e6:.0f} ms after the fault)"
+        when = f" ({number(error.after_fault_ns / 1e6)} ms after the fault)"
     else:
         when = ""
     return f"{where}{error.message.removeprefix(f'rank {error.rank}: ')}{when}"

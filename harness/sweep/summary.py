@@ -13,7 +13,7 @@ from reports import trial as stored
 from reports.metrics import METRICS, cost
 from reports.metrics.metric import Metric
 from reports.metrics.view import View
-from reports.wording import STOPPED
+from reports.wording import ended
 
 SHORT = [metric for metric in METRICS.values() if metric.short]
 """The metrics that the terminal shows."""
@@ -96,16 +96,8 @@ def _low(metric: Metric, views: Sequence[View]) -> int:
     return sum(cost.reads_low(view, metric.by_medians) for view in views) if metric.against_healthy else 0
 
 
-def shown_status(record: stored.Trial) -> str:
-    """Its status for people; an unexpected one ends in an exclamation mark."""
-    if record.status == "failed" and record.expected:
-        return STOPPED
-    surprising = not record.expected and record.status != "inconclusive"
-    return record.status + "!" * surprising
-
-
 def _line(size_bytes: int, system: str, points: str, records: Sequence[stored.Trial]) -> Line:
-    statuses = [shown_status(r) for r in records]
+    statuses = [ended(r.status, expected=r.expected) for r in records]
     counted = ", ".join(f"{statuses.count(s)} {s}" for s in sorted(set(statuses)))
     return Line(size_bytes, system, points, counted, told(records, SHORT), dict(_known_in(records)))
 

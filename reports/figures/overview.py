@@ -11,8 +11,8 @@ from matplotlib.ticker import MaxNLocator
 
 from reports.figures import style
 from reports.headline import Line
-from reports.overview import cells_of, speed, unit
-from reports.wording import NOT_KNOWN, NOT_MEASURED, number, plain, plural, sized
+from reports.overview import cells_of, nothing_after, speed, unit
+from reports.wording import NOT_KNOWN, NOT_MEASURED, NOTHING_AFTER, number, plain, plural, sized
 
 Row = Sequence[Line]
 """A row of the figure: one cell, or in a large figure all cells of a system that stopped or were not measured."""
@@ -153,7 +153,7 @@ def _speeds(ax: Axes, y: int, line: Line, look: style.Look, kind: str) -> None:
 
 def _ended(ax: Axes, y: int, row: Row, look: style.Look, kind: str, middle: float, letters: float) -> None:
     """Says why nothing follows: beside the healthy marks, on the side where there is room."""
-    why = _end(row[0])
+    why = _end(row[0]) or (NOTHING_AFTER if nothing_after(row[0]) else "")
     if not why:
         return
     speeds = [line[f"before_{kind}"].median for line in row if line[f"before_{kind}"].n] or [0.0]
@@ -166,7 +166,7 @@ def _ended(ax: Axes, y: int, row: Row, look: style.Look, kind: str, middle: floa
         ha=side,
         va="center",
         fontsize=min(8.0, letters),
-        color=style.LINE if why == NOT_MEASURED else look.color,
+        color=look.color if why == "stopped" else style.LINE,
     )
 
 
@@ -236,5 +236,6 @@ def _told(row: Row, name: str, lines: Sequence[Line]) -> str:
     speeds = " to ".join(dict.fromkeys(map(number, healthy[:1] + healthy[-1:]))) or number(before.median)
     ends = f"{speeds} {unit(lines)} healthy"
     ends += f", {number(after.median)} after the fault" if after.n else ", stopped" if line.stopped else ""
+    ends += f", {NOTHING_AFTER}" if nothing_after(line) else ""
     ends += f", {number(lost.median)} ms lost" if lost.n else ", time lost not known" if line.disturbed else ""
     return f"{who}: {ends}"

@@ -1,6 +1,7 @@
 """Medians with intervals by size and system, the mark that most figures share.
 
-Single trials are drawn beside the median, so that readers can judge an interval over five repeats themselves.
+Single trials are drawn beside the median, so that readers can judge an interval over five repeats themselves. A median
+is that of the tables: a trial whose value is not known because it is too low counts as a low one.
 """
 
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from matplotlib.axes import Axes
 
 from reports import stats
 from reports.figures import style
+from reports.metrics import METRICS
 
 DODGE = 0.5
 MAX_DOTS = 2000
@@ -21,10 +23,10 @@ def draw_points(
     ax: Axes, frame: pd.DataFrame, column: str, sizes: Sequence[int], systems: Sequence[str], joined: bool = True
 ) -> None:
     """Draws `column` of `frame` (one row per trial) into `ax`; x is the index of the size."""
-    data = frame[frame[column].notna()]
+    data = counted(frame, column)
     looks = style.looks(systems)
+    _dots(ax, frame[frame[column].notna()], column, sizes, systems)
     if not data.empty:
-        _dots(ax, data, column, sizes, systems)
         sns.pointplot(
             data, x="size_bytes", y=column, hue="system", order=sizes, hue_order=systems,
             estimator="median", errorbar=stats.interval, dodge=DODGE if len(systems) > 1 else False,
@@ -33,6 +35,18 @@ def draw_points(
             markeredgecolor="white", markeredgewidth=0.5, err_kws={"linewidth": 1.2}, capsize=0.07, legend=False, ax=ax,
         )  # fmt: skip
     style.size_axis(ax, sizes)
+
+
+def counted(frame: pd.DataFrame, column: str) -> pd.DataFrame:
+    """The values of a metric that its medians are of, by size and system (`reports.stats.with_low`)."""
+    low = METRICS[column].reads_low(frame)
+    parts = [
+        pd.DataFrame(
+            {"size_bytes": size, "system": system, column: stats.with_low(part[column], int(low[part.index].sum()))}
+        )
+        for (size, system), part in frame.groupby(["size_bytes", "system"], sort=False)
+    ]
+    return pd.concat(parts) if parts else frame.head(0)
 
 
 def _dots(ax: Axes, data: pd.DataFrame, column: str, sizes: Sequence[int], systems: Sequence[str]) -> None:

@@ -26,7 +26,7 @@ def draw(frame: pd.DataFrame) -> Figure:
     with style.applied():
         figure = style.sheet(5.6, 3.2)
         ax = figure.subplots()
-        draw_points(ax, shown, "slowdown", sizes, systems, joined=False)
+        draw_points(ax, frame, "slowdown", sizes, systems, joined=False)
         ax.set_ylabel("T/T0")
         lines = model_lines(frame)
         models = [1.0, *(line.value for line in lines)]
@@ -45,7 +45,7 @@ def caption(frame: pd.DataFrame) -> str:
     ends = {s: set(frame.loc[frame["system"] == s, "status"]) - {"inconclusive"} for s in left_out}
     stopped = [s for s in left_out if ends[s] == {"failed"}]
     unclear = [s for s in left_out if not ends[s]]
-    slowed = set(frame.loc[frame["disturbed"] != "", "system"])
+    slowed = set(frame.loc[frame["disturbed_slowdown"], "system"])
     short = [s for s in left_out if s not in (*stopped, *unclear, *slowed)]
     words = f" {', '.join(stopped)} stopped and {'has' if len(stopped) == 1 else 'have'} no T/T0." if stopped else ""
     words += f" No trial of {', '.join(unclear)} is conclusive." if unclear else ""

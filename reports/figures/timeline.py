@@ -19,6 +19,7 @@ from reports.figures import state, style
 from reports.setting import Setting
 from reports.stats import Floats
 from reports.trial import Iteration, Trial
+from reports.wording import number
 
 GRID_S = 0.01
 MAX_BINS = 450
@@ -142,7 +143,7 @@ def _iterations(ax: Axes, trial: Trial, zero_ns: int) -> None:
     for item in labelled(trial.iterations):
         # Above the bar, because for small messages the bar is narrower than its text.
         ax.annotate(
-            f"hit: {item.duration_ns / 1e6:.0f} ms", (max((item.t_ns - zero_ns) / 1e9, 0), 1.08), xytext=(3, 0),
+            f"hit: {number(item.duration_ns / 1e6)} ms", (max((item.t_ns - zero_ns) / 1e9, 0), 1.08), xytext=(3, 0),
             textcoords="offset points", va="bottom", fontsize=7.5, color=style.ACCENT,
         )  # fmt: skip
     if trial.error and trial.error.t_ns:
@@ -272,8 +273,8 @@ def _legend(figure: Figure, rates: pd.DataFrame, trial: Trial, strip: Axes, host
     ]
     labels = {w.label: w.colour for w in windows(trial)}
     more = f" and {len(labels) - MAX_LABELS} more" if len(labels) > MAX_LABELS else ""
-    for number, (label, colour) in enumerate(list(labels.items())[:MAX_LABELS]):
-        end = more if number == MAX_LABELS - 1 else ""
+    for index, (label, colour) in enumerate(list(labels.items())[:MAX_LABELS]):
+        end = more if index == MAX_LABELS - 1 else ""
         handles.append(Patch(color=colour or style.LINE, alpha=0.2, label=label + end))
     handles = handles[:12] + strip.get_legend_handles_labels()[0]
     common: dict[str, Any] = {"loc": "upper left", "handlelength": 1.4, "columnspacing": 1.2}

@@ -98,7 +98,7 @@ def test_a_failure_that_was_expected_is_told_as_such() -> None:
 def test_the_table_has_medians_by_phase_and_the_slowdown() -> None:
     unexpected = record("failed", False, trial_id="other", iterations=())
     (line,) = table([record(), unexpected])
-    assert line.statuses == "1 failed!, 1 ok"
+    assert line.statuses == "1 failed, 1 ok"
     assert [line.values[name] for name in ("before_gbs", "hit_gbs", "after_gbs")] == [0.1, 1 / 40, 1 / 15]
     assert line.values["slowdown"] == 1.5
 

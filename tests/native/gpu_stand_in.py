@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from plugin_build import BUILDS, SANITIZER, SOURCE, build_program, must, one_at_a_time
+from plugin_build import BUILDS, COMPILERS, SANITIZER, SOURCE, build_program, must, one_at_a_time
 
 PROGRAM = ("plugin_gpu.c", "plugin_peer.c", "plugin_tables.c")
 
@@ -18,5 +18,5 @@ def build_stand_in(flavour: str = "plain") -> tuple[Path, dict[str, str]]:
     source = SOURCE / "tests" / "gdrapi_stand_in.c"
     flags = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-shared", "-fPIC", *sanitize)
     with one_at_a_time():
-        must("gcc", *flags, source, "-o", library)
+        must(COMPILERS[flavour][0], *flags, source, "-o", library)
     return program, {"LD_LIBRARY_PATH": str(library.parent), "R2CC_GDR": "1"}

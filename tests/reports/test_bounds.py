@@ -135,3 +135,31 @@ def test_trials_that_something_else_slowed_neither_miss_a_bound_nor_hold_it(fram
     assert met(made, **bound, max=20) == [False] and met(made, **bound, max=1700) == [True]
     (line,) = held(made, {"bound": [bound | {"max": 400}]})
     assert line.measured == "23.3" and "not measured everywhere" in line.line
+
+
+def test_a_missed_bound_tells_the_worst_cell_of_the_table_and_the_one_that_misses_it_surely(
+    frame: pd.DataFrame,
+) -> None:
+    own = (frame["system"] == "balance") & (frame["size_bytes"] == 64 << 20)
+    doubted = own & (frame["repeat"] < 2)
+    worse = frame.assign(
+        slowdown=frame["slowdown"].mask(doubted).where(~own | doubted, 3.0),
+        disturbed=frame["disturbed"].mask(doubted, "slowed"),
+        disturbed_slowdown=frame["disturbed_slowdown"] | doubted,
+    )
+    (one,) = held(worse, {"bound": [{"metric": "slowdown", "system": "balance", "max": 1.4}]})
+    assert (one.met, one.measured) == (False, "3")
+    assert one.detail.startswith("balance at 64MiB, all_reduce, nic_down, 1 of 3 trials, the worst of 2 cells; ")
+    assert "decide it in 1 cell, but not in balance at 1MiB, all_reduce, nic_down, 3 trials, with 1." in one.detail
+
+
+def test_an_inconclusive_trial_of_a_cell_that_stops_is_no_gap(frame: pd.DataFrame) -> None:
+    """Whatever the system did under another fault."""
+    own = frame[frame["system"] == "failstop"]
+    other = own.assign(case="all_reduce, hole", scenario="hole", status="ok", expected=False, slowdown=2.0)
+    part = own.assign(status=own["status"].mask(own["repeat"] == 0, "inconclusive"))
+    (one,) = held(pd.concat([part, other]), {"bound": [{"metric": "slowdown", "max": 3}]})
+    assert one.met is True, one.detail
+    none = own.assign(status="inconclusive")
+    (one,) = held(pd.concat([none, other]), {"bound": [{"metric": "slowdown", "max": 3}]})
+    assert one.met is None, "where its cell says nothing, what the system did elsewhere decides"

@@ -59,15 +59,47 @@ def test_two_runs_of_the_same_show_no_regression(frames: tuple[pd.DataFrame, pd.
     assert regressions(found) == []
     worse = {"worse, not beyond the tolerance", "worse, not shown to be beyond it"}
     assert {f.conclusion for f in found} <= {"same", "no difference shown", "better"} | worse
-    assert told(found, [])[0] == f"No regression is shown in {len(found)} comparisons."
+    assert f"No regression is shown in {len(found)} comparisons." in told(found, [])
 
 
 def test_a_change_that_is_not_that_of_the_medians_is_explained(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
     base, new = frames
     stray = new.assign(after_gbs=new["after_gbs"].where(new["repeat"] != 0, new["after_gbs"] / 10))
-    lines = told(compare(base, stray, rules(metric="after_gbs", tolerance="5 %")), [])
-    assert lines[0].startswith("BASE and NEW are medians, a change is one of means over the repeats")
-    assert len(told(compare(base, new, rules(metric="after_gbs", tolerance="5 %")), [])) == 1
+    found = compare(base, stray, rules(metric="after_gbs", tolerance="5 %", systems=["balance"]))
+    assert told(found, [])[0].startswith("BASE and NEW are medians, and a change is that of means")
+    _, _, _, before, after, *_, changed, _, _, _ = cells(only(found))
+    means = [re.fullmatch(r"[0-9.]+ \(mean ([0-9.]+)\)", text) for text in (before, after)]
+    ratio = float(means[1][1]) / float(means[0][1]) if means[0] and means[1] else 0
+    change_of = only(found).change
+    assert change_of is not None and ratio == pytest.approx(change_of.value, rel=0.01)
+    assert changed == f"{100 * (change_of.value - 1):+.1f} %".replace("-", "\N{MINUS SIGN}")
+    same = compare(base, base, rules(metric="after_gbs", tolerance="5 %", systems=["balance"]))
+    assert len(told(same, [])) == 1 and "mean" not in " ".join(cells(only(same)))
+
+
+def test_healthy_trials_before_and_after_the_others_both_count(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    """They are one cell with two trials of each repeat."""
+
+    def with_ends(frame: pd.DataFrame, wrong: int) -> pd.DataFrame:
+        own = frame[frame["system"] == "balance"].assign(case="all_reduce, healthy", scenario="healthy", faulted=False)
+        ends = [own.assign(planned=f"healthy_{end}, " + own["repeat"].astype(str)) for end in ("before", "after")]
+        return pd.concat([ends[0].assign(wrong=wrong), ends[1].assign(before_gbs=own["before_gbs"] * 2)])
+
+    base, new = with_ends(frames[0], 0), with_ends(frames[0], 5)
+    finding = only(compare(base, new, rules(metric="wrong", tolerance=0)))
+    assert (finding.told, finding.conclusion) == ((0, 20), "regression")
+    speed = only(
+        compare(base, new.assign(before_gbs=new["before_gbs"] * 1.1), rules(metric="before_gbs", tolerance="1 %"))
+    )
+    assert speed.change is not None and speed.change.value == pytest.approx(1.1)
+    assert (speed.change.base_n, speed.base.n) == (8, 8)
+
+
+def test_a_repeat_without_a_counterpart_is_in_no_pair_and_told(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    base, new = frames
+    fewer = new[new["repeat"] < 3]
+    finding = only(compare(base, fewer, rules(metric="after_gbs", tolerance="5 %", systems=["balance"]), paired=True))
+    assert cells(finding)[5] == "4, 3 (3 pairs)"
 
 
 @pytest.mark.parametrize(
@@ -150,7 +182,7 @@ def test_only_what_both_sides_have_is_counted_as_compared(frames: tuple[pd.DataF
     rows = [finding.conclusion for finding in found]
     both = sum(bool(finding.base.n and finding.new.n) for finding in found)
     assert 0 < both < len(found)
-    first, _, left_out = told(found, [])
+    *_, first, _, left_out = told(found, [])
     assert first.startswith(f"{rows.count('regression')} of {both} comparisons ")
     assert left_out == (
         f"{len(found) - both} more measures could not be compared: {rows.count('not run in NEW')} not run in NEW, "
@@ -186,10 +218,12 @@ def test_a_repeat_that_ran_and_is_not_known_is_not_a_missing_one(
     sides = (part, new) if side == "BASE" else (base, part)
     rule = rules(metric="slowdown", tolerance="5 %", systems=["balance"])
     found = compare(*sides, rule, paired=True)
-    assert only(found).conclusion == "too few known repeats"
+    which = "conclusive repeats" if "status" in why else "known repeats"
+    assert only(found).conclusion == f"too few {which}"
     lines = told(found, [])
-    assert "1 of them has too few repeats whose value is known to show one" in lines[0]
-    assert lines[1].startswith("Whether NEW is worse is unknown (exit status 3)")
+    what = "conclusive repeats" if "status" in why else "repeats whose value is known"
+    assert f"1 comparison has too few {what} to show one" in lines[-2]
+    assert lines[-1].startswith("Whether NEW is worse is unknown (exit status 3)")
     fewer = [frame[frame["repeat"] < 2] for frame in (base, new)]
     assert only(compare(*fewer, rule, paired=True)).conclusion == "too few repeats"
 
@@ -202,7 +236,7 @@ def test_an_absolute_tolerance_is_in_the_metrics_unit(frames: tuple[pd.DataFrame
     assert finding.conclusion == "regression"
     assert finding.change is not None
     assert finding.change.value == pytest.approx(70, abs=15)
-    told = cells(replace(finding, change=Change(0.04, -1e-12, 70.25, 5, 5, True)))
+    told = cells(replace(finding, change=Change(0.04, -1e-12, 70.25, 5, 5, True, 1.0, 1.04)))
     assert told[6:8] == ("+0.04", "0 to +70.2, pairs")
     negative = base.assign(stall_ms=-base["stall_ms"])
     ratio = rules(metric="stall_ms", tolerance="5 %", systems=["balance"])

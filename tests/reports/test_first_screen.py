@@ -122,7 +122,7 @@ def test_the_note_does_not_claim_trials_of_cells_that_were_not_measured(
     holed: pd.DataFrame, frame: pd.DataFrame
 ) -> None:
     said = scope_note(headline(holed))
-    assert "medians over 2 trials of each system and fault that was measured; every size" in said
+    assert "medians over 2 trials of each system, fault and collective that was measured; every size" in said
     assert said.endswith(
         "Not measured, because every trial is inconclusive: rate_limit, collective all_reduce (failstop, hot_repair)."
     )

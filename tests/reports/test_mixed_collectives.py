@@ -152,4 +152,4 @@ def test_words_and_first_table_tell_one_range_over_all_collectives_and_faults(fr
         cells = [li["before_gbs"].median for li in lines if li.system == row.system and li.size_bytes == 8 << 20]
         assert row.healthy.text == f"{min(cells):.3g} to {max(cells):.3g}"
     shares = [100 * line["share"].median for line in lines if line.size_bytes == 8 << 20]
-    assert any(f"was {min(shares):.1f} to {max(shares):.1f} % of what" in text for text in texts)
+    assert any(f"was {min(shares):.0f} to {max(shares):.0f} % of what" in text for text in texts)

@@ -26,6 +26,7 @@ from harness.sweep.caveats import cost_caveats
 from harness.sweep.console import trial_line
 from reports import bounds, compare, compared, machine, rows, tables
 from reports.columns import shown
+from reports.figures import points
 from reports.headline import Line, headline
 from reports.load import LoadedRun
 from reports.measures import trial_frame
@@ -39,6 +40,8 @@ from reports.trial import Fault, Iteration, Run, Trial
 
 SIZES = (1 << 20, 8 << 20)
 SCENARIOS = ("nic_down", "flap", "healthy")
+HEALTHY = ("healthy_before", "healthy_after")
+"""The scenarios of healthy trials, which are one cell."""
 LIMIT_GBS = 3 * 500e6 / 8e9
 Cell = tuple[str, int, str]
 """Scenario, size, system."""
@@ -46,16 +49,17 @@ Cell = tuple[str, int, str]
 
 @st.composite
 def trials_of(draw: st.DrawFn, system: str, size: int, scenario: str, repeat: int) -> Trial:
-    stops = system == "failstop" and scenario != "healthy"
+    healthy = scenario in HEALTHY
+    stops = system == "failstop" and not healthy
     status = draw(st.sampled_from(("failed",) * 4 + ("inconclusive",) if stops else ("ok",) * 4 + ("inconclusive",)))
     if draw(st.integers(0, 9)) == 0:
         status = "failed" if status == "ok" else "ok"
     # One iteration in seven is slowed by something else, which may make the mean of the healthy ones meaningless.
     before = draw(st.lists(st.sampled_from((8, 9, 10, 11, 11, 12, 60)), min_size=0, max_size=3))
-    later = [] if status == "failed" or scenario == "healthy" else draw(st.lists(st.integers(12, 30), max_size=4))
+    later = [] if status == "failed" or healthy else draw(st.lists(st.integers(12, 30), max_size=4))
     phases = ["before"] * len(before) + ["hit", *["after"] * 3][: len(later)]
     iterations, at_ns = [], 1000
-    wrong = draw(st.sampled_from((0, 0, 0, None)))
+    wrong = draw(st.sampled_from((0, 0, 0, 0, 3, None)))
     for number, (phase, ms) in enumerate(zip(phases, [*before, *later], strict=True)):
         values: dict[str, Any] = {"iteration": number, "phase": phase, "t_ns": at_ns, "duration_ns": ms * 1_000_000}
         iterations.append(Iteration(**values, wrong=wrong, algbw_gbs=1 / ms, busbw_gbs=2 / ms))
@@ -66,7 +70,7 @@ def trials_of(draw: st.DrawFn, system: str, size: int, scenario: str, repeat: in
         trial_id=f"{system}-{size}-{scenario}-r{repeat}", system=system, mode=0 if system == "failstop" else 2,
         collective="all_reduce", size_bytes=size, dtype="float32", op="sum", place="out", scenario=scenario,
         repeat=repeat, attempt=1, status=status, expected=status == ("failed" if stops else "ok"),
-        fault=None if scenario == "healthy" else fault, iterations=tuple(iterations),
+        fault=None if healthy else fault, iterations=tuple(iterations),
     )  # fmt: skip
 
 
@@ -79,7 +83,7 @@ def runs(draw: st.DrawFn) -> LoadedRun:
         draw(trials_of(system, size, scenario, repeat))
         for repeat in range(repeats)
         for size in sizes
-        for scenario in scenarios
+        for scenario in (each for name in scenarios for each in (HEALTHY if name == "healthy" else (name,)))
         for system in ("failstop", "balance")
     )
     experiment = {"name": "made up", "cluster": {"hosts": 3, "nics": 3, "rate": "500 Mbit/s"}}
@@ -158,10 +162,15 @@ def truths(trials: list[Trial]) -> dict[str, list[float]]:
 NAMES = ("before_gbs", "hit_gbs", "after_gbs", "share", "slowdown", "lost_ms", "mean_ms", "wrong", "unexpected")
 
 
+def scenario_of(name: str) -> str:
+    """Its name in tables."""
+    return "healthy" if name in HEALTHY else name
+
+
 def cells(run: LoadedRun) -> dict[Cell, list[Trial]]:
     grouped: dict[Cell, list[Trial]] = {}
     for trial in run.trials:
-        grouped.setdefault((trial.scenario, trial.size_bytes, trial.system), []).append(trial)
+        grouped.setdefault((scenario_of(trial.scenario), trial.size_bytes, trial.system), []).append(trial)
     return grouped
 
 
@@ -173,7 +182,7 @@ def disagreements(run: LoadedRun) -> list[str]:
     told = {
         "terminal": of_terminal(run), "page": of_page(run, frame, lines), "table.csv": of_csv(lines),
         "summary.json": of_json(run, lines), "metrics.prom": of_prometheus(run, lines), "rows": of_rows(run, frame),
-        "compare": of_compare(frame),
+        "compare": of_compare(frame), "figures": of_figures(frame),
     }  # fmt: skip
     found = []
     for who, (names, values) in told.items():
@@ -195,8 +204,8 @@ def scenario_in(case: str) -> str:
 
 
 def of_terminal(run: LoadedRun) -> Told:
-    several = len({trial.scenario for trial in run.trials}) > 1
-    only = run.trials[0].scenario
+    several = len({scenario_of(trial.scenario) for trial in run.trials}) > 1
+    only = scenario_of(run.trials[0].scenario)
     lines = terminal.table(run.trials)
     names = tuple(metric.name for metric in terminal.SHORT if metric.name in NAMES)
     return names, {(ln.points if several else only, ln.size_bytes, ln.system): dict(ln.values) for ln in lines}
@@ -266,7 +275,7 @@ def of_rows(run: LoadedRun, frame: pd.DataFrame) -> Told:
     values = {row["trial_id"]: {n: row[n] for n in NAMES} for row in frame.to_dict("records")}
     own = rows.rows_table("made-up", run.run, run.trials, values).to_pandas().drop_duplicates("trial_id")
     found: dict[Cell, dict[str, float]] = {}
-    for (scenario, size, system), part in own.groupby(["scenario", "size_bytes", "system"]):
+    for (scenario, size, system), part in own.groupby([own["scenario"].map(scenario_of), "size_bytes", "system"]):
         known = {n: part[rows.metric_column(n)].dropna() for n in NAMES}
         cell = str(scenario), int(str(size)), str(system)
         # A row is a trial, which has no cost that is too low to be known; a median has it among the low ones.
@@ -290,6 +299,17 @@ def of_compare(frame: pd.DataFrame) -> Told:
         found.setdefault(cell, {})[finding.metric] = finding.told[1] if same else math.nan
         assert compared.cells(finding)[3] == compared.cells(finding)[4]
     return NAMES, found
+
+
+def of_figures(frame: pd.DataFrame) -> Told:
+    """The medians that figures draw."""
+    names = ("before_gbs", "hit_gbs", "after_gbs", "slowdown")
+    found: dict[Cell, dict[str, float]] = {}
+    for scenario, case in frame.groupby("scenario"):
+        for name in names:
+            for (size, system), part in points.counted(case, name).groupby(["size_bytes", "system"]):
+                found.setdefault((str(scenario), int(str(size)), str(system)), {})[name] = float(part[name].median())
+    return names, found
 
 
 def bounds_wrong(run: LoadedRun, frame: pd.DataFrame, wanted: dict[Cell, dict[str, float]]) -> Iterator[str]:
@@ -322,13 +342,15 @@ def must_have(name: str, cell: Cell, run: LoadedRun) -> bool:
     own = cells(run)[cell]
     if any(t.status != "inconclusive" for t in own):
         return any((t.status == "failed") != t.expected for t in own if t.status != "inconclusive") or any(
-            t.status == "inconclusive" and not _stops(run, system) for t in own
+            t.status == "inconclusive" and not _stop(own) for t in own
         )
-    return not _stops(run, system)
+    alike = [t for t in run.trials if t.system == system and t.fault]
+    of_fault = [t for t in alike if t.scenario == scenario]
+    return not _stop(of_fault if any(t.status != "inconclusive" for t in of_fault) else alike)
 
 
-def _stops(run: LoadedRun, system: str) -> bool:
-    alike = [t for t in run.trials if t.system == system and t.fault and t.status != "inconclusive"]
+def _stop(trials: list[Trial]) -> bool:
+    alike = [t for t in trials if t.status != "inconclusive"]
     return bool(alike) and all(t.status == "failed" and t.expected for t in alike)
 
 
@@ -464,6 +486,7 @@ def counts_everything(metric: Metric, view: Any) -> float | None:
 BREAKAGES = {
     "terminal": (terminal, "told", lambda records, metrics: {m.name: 1.0 for m in metrics}),
     "bounds": (bounds, "_should_have", lambda *_: False),
+    "figures": (points.stats, "with_low", lambda values, low: points.stats.known(values) * 2),
     "compare": (compare, "estimate", lambda *_: compare.Estimate(0.0, 0.0, 0.0, 1)),
     "metrics.prom": (machine, "gauge", lambda metric: "r2ccl_other"),
     "terminal: before": (Metric, "value", counts_everything),

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <vector>
 
+#include "collective/half.h"
+
 namespace r2ccl {
 namespace {
 
@@ -47,7 +49,7 @@ void EncodeAs(DataType type, int64_t value, char* out) {
     case DataType::kInt64:
       return Encode<int64_t>(value, out);
     case DataType::kFloat16:
-      return Encode<_Float16>(value, out);
+      return Encode<Half>(value, out);
     case DataType::kUint8:
       return Encode<uint8_t>(value, out);
     case DataType::kInt8:

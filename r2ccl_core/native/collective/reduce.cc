@@ -7,9 +7,11 @@
 #include <cstring>
 #include <type_traits>
 
+#include "collective/half.h"
+
 // Each loop is compiled for old and for new processors; the loader picks.
 #define R2CCL_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || !defined(__x86_64__)
+#if defined(R2CCL_SANITIZED) || !defined(__x86_64__)
 #undef R2CCL_CLONES
 #define R2CCL_CLONES  // the sanitizers' start-up code and indirect functions do not mix
 #endif
@@ -38,7 +40,7 @@ struct Bfloat16 {
   uint16_t bits;
 };
 struct Float16 {
-  _Float16 value;
+  Half value;
 };
 
 struct Bool {
@@ -50,7 +52,7 @@ inline float ToFloat(Bfloat16 x) { return std::bit_cast<float>(uint32_t{x.bits} 
 inline float ToFloat(Float16 x) { return static_cast<float>(x.value); }
 
 inline void FromFloat(float value, Bool* out) { out->byte = value != 0 ? 1 : 0; }
-inline void FromFloat(float value, Float16* out) { out->value = static_cast<_Float16>(value); }
+inline void FromFloat(float value, Float16* out) { out->value = static_cast<Half>(value); }
 inline void FromFloat(float value, Bfloat16* out) {
   uint32_t bits = std::bit_cast<uint32_t>(value);
   bool nan = value != value;

@@ -341,10 +341,10 @@ TEST(Corruption, OfAChunksBodyArrivesWithoutChecksums) {
 TEST(Corruption, IsNeverSeenInAWatchedBuffer) {
   Params params = PatientParams(2);
   params.checksum = 1;
+  bool flipped = false;  // before the pair, whose relay looks at it until it ends
   Pair pair(params, 1);
   ASSERT_EQ(pair.Open().message(), "");
   std::vector<char> data(200000, 'x'), got(200000, '.');
-  bool flipped = false;
   pair.relay->SetMangle([&](int, uint64_t offset, char* bytes, size_t count) {
     constexpr uint64_t kAt = kGreetingBytes + kHeaderBytes + 100;
     if (flipped || kAt < offset || kAt >= offset + count) return;

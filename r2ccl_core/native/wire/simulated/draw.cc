@@ -99,7 +99,7 @@ void DrawWrites(Scenario* scenario) {
   for (Flow& flow : scenario->flows) {
     flow.registers_sends = !dice.OneIn(4);
     flow.registers_receives = !dice.OneIn(4);
-    for (uint64_t i = dice.Below(large ? 3 : 1); i > 0; --i) flow.sizes.push_back(dice.Below(400'000));
+    for (uint64_t i = dice.Below(large ? 3 : 1); i > 0; --i) flow.sizes.push_back(dice.Below(200'000));
   }
 }
 
@@ -108,9 +108,11 @@ void DrawRdma(Scenario* scenario) {
   Dice dice(scenario->seed ^ 0x5244'4d41);
   if (!dice.OneIn(4) && !IsUntried(*scenario)) return;
   scenario->params.transport = dice.OneIn(4) ? "verbs" : "auto";
+  // Each stream is tried by full messages, whatever it carries: mostly short ones, of which a ring has as many.
+  scenario->message_bytes = dice.OneIn(8) ? 32768 : dice.Of<uint32_t>({4096, 8192});
   if (dice.OneIn(2)) {  // enough for a ring to come round
     Flow& flow = scenario->flows[dice.Below(scenario->flows.size())];
-    for (int i = 0; i < 40; ++i) flow.sizes.push_back(dice.Below(15'000));
+    for (int i = 0; i < 30; ++i) flow.sizes.push_back(dice.Below(8000));
   }
   DrawWrites(scenario);
   if (dice.OneIn(3)) return;
@@ -224,10 +226,10 @@ void DrawPrograms(Scenario* scenario) {
   Dice dice(scenario->seed ^ 0x5249'4e47);
   if (dice.OneIn(8)) {
     RingRun& ring = scenario->ring;
-    ring.calls = dice.Between(1, 4);
-    ring.lanes = dice.Between(1, 3);
-    ring.slices = dice.Between(1, 4);
-    ring.elements = dice.Between(0, dice.Of({100, 3000, 10'000}));
+    ring.calls = dice.Between(1, 3);
+    ring.lanes = dice.Between(1, 2);
+    ring.slices = dice.Between(1, 3);
+    ring.elements = dice.Between(0, dice.Of({100, 3000, 6000}));
     ring.in_place = dice.OneIn(2);
     ring.abreast = dice.OneIn(2);
     ring.registers = scenario->params.zero_copy_bytes > 0;
@@ -249,7 +251,7 @@ void DrawPrograms(Scenario* scenario) {
     flow.sizes.resize(4);
     // By a long one the NIC's rate is known while most receives are still to be posted.
     if (dice.OneIn(2)) flow.sizes[dice.Below(4)] = 100'000 + dice.Below(200'000);
-    while (flow.sizes.size() < 150) flow.sizes.push_back(dice.Below(dice.OneIn(8) ? 40'000 : 5000));
+    while (flow.sizes.size() < 120) flow.sizes.push_back(dice.Below(dice.OneIn(8) ? 40'000 : 5000));
   }
 }
 

@@ -25,6 +25,7 @@ class Play {
       : scenario_(scenario), world_(scenario.seed, scenario.hosts, scenario.rails), begin_ns_(world_.Now()) {
     world_.segment_bytes = scenario.segment_bytes;
     world_.answer_bytes = scenario.answer_bytes;
+    world_.message_bytes = scenario.message_bytes;
     world_.routes = scenario.routes;
     for (int host = 0; host < scenario.hosts; ++host) {
       for (int rail = 0; rail < scenario.rails; ++rail) {

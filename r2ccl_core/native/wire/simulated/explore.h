@@ -100,7 +100,8 @@ struct Scenario {
   double bytes_per_ns = 0.0625;
   double bucket_bytes = 0;  // see Port
   size_t segment_bytes = 4096;
-  size_t answer_bytes = 256 * 1024;  // see World
+  size_t answer_bytes = 256 * 1024;    // see World
+  uint32_t message_bytes = 32 * 1024;  // likewise
   bool program_polls = false;
   bool routes = false;  // between rails
   Params params;

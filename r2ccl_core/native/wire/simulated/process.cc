@@ -347,6 +347,7 @@ int64_t Process::TickAll() {
   });
   std::erase_if(sockets_, [](const auto& entry) { return entry.second->is_over() && entry.second.use_count() == 1; });
   std::vector<std::shared_ptr<Comm>> comms;
+  comms.reserve(senders_.size() + receivers_.size());
   for (const auto& [number, comm] : senders_) comms.push_back(comm);
   for (const auto& [number, comm] : receivers_) comms.push_back(comm);
   int64_t next_ns = now_ns + kTickNs;

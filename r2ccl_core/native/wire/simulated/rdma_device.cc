@@ -389,7 +389,7 @@ class SimulatedQueue final : public RcQueue {
     address.psn = pair_->psn();
     address.mtu = 5;
     address.receive_slots = pair_->shape().receive_slots;
-    address.receive_bytes = pair_->shape().receive_bytes;
+    address.receive_bytes = std::min(pair_->shape().receive_bytes, world_->message_bytes);
     return address;
   }
   std::string device() const override { return "simulated"; }

@@ -200,6 +200,8 @@ class World final : public Clock {
   size_t segment_bytes = 4096;
   // The most that a kernel keeps of what its program wrote to a stream that came in.
   size_t answer_bytes = 256 * 1024;
+  // The most that RDMA devices say that a message may have.
+  uint32_t message_bytes = 32 * 1024;
 
   // What is still to happen does not.
   void Forget() {

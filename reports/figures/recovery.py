@@ -78,12 +78,10 @@ def caption(frame: pd.DataFrame) -> str:
     zeros = f"is drawn at {LEAST_MS:g} ms and counts as 0" if _is_wide(frame) else "has 0"
     told = ", ".join(f"{system} {count}" for system, count in counts.items() if count)
     return (
-        f"Recovery time by system: from the fault's effect ({EFFECT}) until the struck host's other NICs send at 80 % "
-        "of their later speed again (where a system uses only the struck NIC, until that one does), by their counters "
-        "(read every millisecond right after the fault; in runs before "
-        f"November 2026 every 10 ms). A host that did not stop for so long {zeros}. Every step is one trial, all sizes "
-        f"together; trials: {told}.{_unknown(frame)} Compared: how late each system is back, in the share of its "
-        "trials."
+        f"Recovery time by system: from the fault's effect ({EFFECT}) until the struck host's other NICs, or the only "
+        "one that its system uses, send at 80 % of their later speed again, by their counters (read every millisecond "
+        f"right after the fault; before November 2026 every 10 ms). A host that did not stop for so long {zeros}. "
+        f"Every step is one trial; trials: {told}.{_unknown(frame)} Compared: how late each system is back."
     )
 
 

@@ -18,7 +18,7 @@ from reports.overview import cells_of, limited, listed, unmeasured, where, with_
 from reports.setting import Setting
 from reports.trained import training_sentences
 from reports.trial import Trial
-from reports.wording import NOT_MEASURED, at_size, number, percent, plain, plural, sized
+from reports.wording import NOT_MEASURED, at_size, checked_iterations, number, percent, plain, plural, sized
 
 MOST_COMPARISONS = 10
 """At most this many comparisons: all pairs of five systems."""
@@ -398,5 +398,5 @@ def _elements(frame: pd.DataFrame) -> str:
     if not checked:
         return "No element was checked."
     if wrong:
-        return f"{wrong} WRONG elements in {checked} checked iterations."
-    return f"No wrong element in {checked} checked iterations, every element on every rank compared."
+        return f"{wrong} WRONG elements in {checked_iterations(checked)}."
+    return f"No wrong element in {checked_iterations(checked)}, every element on every rank compared."

@@ -5,7 +5,8 @@ is within it, either by the metric's aggregate over repeats (`reports.metrics`) 
 a cell stayed inconclusive, the cell was not measured; the bound is then "not measured", unless another cell already
 misses it. So is a bound on the worst repeat if one repeat was not measured, and one on a median if the trials whose
 healthy iterations something else slowed could lie to either side of it and so decide it. A value that a cell need not
-have, such as the T/T0 of a system that is supposed to stop, does not count as missing.
+have, such as the T/T0 of a system that is supposed to stop, does not count as missing; what only some faults have is
+missing where the system has it under the same fault at another size.
 """
 
 import math
@@ -135,7 +136,8 @@ def _cells(
     for name, part in chosen.groupby(names + ", " + chosen["case"], sort=False):
         known = stats.known(part[metric.name])
         unknown = part[part[metric.name].isna()]
-        missing = sum(_should_have(metric, frame, row) for _, row in unknown.iterrows())
+        elsewhere = metric.of_faults and _has_value_under(metric, frame, part)
+        missing = sum(elsewhere or _should_have(metric, frame, row) for _, row in unknown.iterrows())
         every = bound.get("of") == "worst"
         if not known.size:
             holes += [str(name)] if missing else []
@@ -152,6 +154,12 @@ def _cells(
         if missing and every:
             partly[str(name)] = missing
     return cells, holes, partly
+
+
+def _has_value_under(metric: Metric, frame: pd.DataFrame, part: pd.DataFrame) -> bool:
+    """Whether the system of a cell (`part`) has a value of `metric` anywhere under the fault of the cell."""
+    alike = (frame["system"] == part["system"].iloc[0]) & (frame["scenario"] == part["scenario"].iloc[0])
+    return bool(frame.loc[alike, metric.name].notna().any())
 
 
 def _should_have(metric: Metric, frame: pd.DataFrame, row: "pd.Series[Any]") -> bool:

@@ -1,14 +1,19 @@
-"""How the machines, programs and clusters of several runs differ: runs on different machines compare badly. Pure."""
+"""How the machines, programs, clusters and experiments of several runs differ: runs on different machines compare
+badly, and so do totals over trials of different length. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from reports.flat import flat
 from reports.load import LoadedRun
 from reports.source import commit_of, dirty_of
 
 MACHINE = ("cpu", "cpu_count", "machine", "kernel", "platform")
+ABOUT = ("machine", "cluster", "program", "experiment")
+PLANNED = ("workload", "system", "fault")
+"""The tables of an experiment that decide what a number is of."""
 LONGEST = 120
 UNKNOWN = "not known"
 CONGESTION_CONTROL = ("cluster", "congestion control")
@@ -17,7 +22,7 @@ CONGESTION_CONTROL = ("cluster", "congestion control")
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that is not the same in all runs; `about` is machine, program or cluster."""
+    """One thing that is not the same in all runs; `about` is machine, program, cluster or experiment."""
 
     about: str
     what: str
@@ -35,9 +40,12 @@ class Difference:
 def differences(runs: Sequence[LoadedRun]) -> list[Difference]:
     """What differs between `runs`, machines first; empty for one run."""
     facts = {run.name: _facts(run) for run in runs}
+    planned = {run.name: dict(flat({key: run.run.experiment.get(key) for key in PLANNED})) for run in runs}
+    for name, own in planned.items():
+        facts[name] |= {("experiment", key): own[key] for key in own if _is_of_all(key, planned.values())}
     keys = dict.fromkeys(key for of_run in facts.values() for key in of_run)
     found = []
-    for about, what in sorted(keys, key=lambda key: ("machine", "cluster", "program").index(key[0])):
+    for about, what in sorted(keys, key=lambda key: ABOUT.index(key[0])):
         values = {name: of_run.get((about, what), UNKNOWN) for name, of_run in facts.items()}
         told = set(values.values())
         if (about, what) == CONGESTION_CONTROL:
@@ -45,6 +53,14 @@ def differences(runs: Sequence[LoadedRun]) -> list[Difference]:
         if len(told) > 1:
             found.append(Difference(about, what, values))
     return found
+
+
+def _is_of_all(key: str, runs: Collection[Mapping[str, str]]) -> bool:
+    """Whether every run has what `key` is of: the same system or fault. Which ones a run has is seen in its tables."""
+    if key == "workload.gpus":  # told as ranks of a host
+        return False
+    of = key.partition("].")[0]
+    return of == key or all(any(other.startswith(f"{of}].") for other in run) for run in runs)
 
 
 def _facts(run: LoadedRun) -> dict[tuple[str, str], str]:

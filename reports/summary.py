@@ -249,11 +249,11 @@ def _over_scenarios(lines: Sequence[Line], cells: Sequence[Line]) -> str:
     stopped = [scenario for scenario in faulted if scenario not in went_on]
     rest = len(went_on) - len(known_in) - len(slowed)
     smaller = len(known_in - told)
-    more = f"; that of {smaller} more is known at smaller sizes only" if smaller else ""
-    more += f"; that of {len(slowed)} more is not known" if slowed else ""
-    more += f"; {rest} more {'has' if rest == 1 else 'have'} no iterations after the fault" if rest else ""
+    more = f"; the T/T0 of {smaller} more is known at smaller sizes only" if smaller else ""
+    more += f"; the T/T0 of {len(slowed)} more is not known" if slowed else ""
+    more += f"; {rest} more {'has' if rest == 1 else 'have'} no comparable iterations after the fault" if rest else ""
     more += f"; it stopped in {', '.join(stopped)}" if stopped else ""
-    return f"went on in {len(went_on)} of {len(faulted)} scenarios, {span}{_lost(largest)}{more}"
+    return f"went on in {len(went_on)} of {len(faulted)} scenarios, {span}{_lost(cells)}{more}"
 
 
 def _why_none(lines: Sequence[Line], faulted: Iterable[str], ran: set[str]) -> str:
@@ -261,7 +261,7 @@ def _why_none(lines: Sequence[Line], faulted: Iterable[str], ran: set[str]) -> s
     slowed = {line.scenario for line in lines if line.disturbed_slowdown}
     whys = (
         ("its T/T0 is not known, because something else slowed the iterations before the fault, in", slowed),
-        ("no trial has iterations both before and after the fault in", ran - slowed),
+        ("no trial has comparable iterations both before and after the fault in", ran - slowed),
         ("it stopped in", set(faulted) - ran - slowed),
     )
     named = ((why, [scenario for scenario in faulted if scenario in some]) for why, some in whys)

@@ -7,8 +7,9 @@ NOT_KNOWN = "not known"
 """The cost of a fault in a trial whose healthy iterations something else slowed."""
 NOT_MEASURED = "not measured"
 """A cell whose trials all stayed inconclusive."""
-NOTHING_AFTER = "no iteration after"
-"""A cell that went on, but whose trials ended, or whose NIC was repaired, before an iteration began."""
+NOTHING_AFTER = "no comparable iteration after"
+"""A cell that went on, but whose trials ended, or whose NIC was repaired, before an iteration began on the schedule
+that follows the fault."""
 STOPPED = "stopped (expected)"
 """The status of a trial that was expected to fail and did."""
 

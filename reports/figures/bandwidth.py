@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from reports.figures import style
-from reports.figures.points import DODGE, draw_points
+from reports.figures.points import DODGE, captioned, draw_points
 
 PANELS = (("before", "before the fault"), ("hit", "the iteration that is hit"), ("after", "after it"))
 
@@ -40,8 +40,17 @@ def caption(frame: pd.DataFrame) -> str:
     limit = f" The dashed line is the limit by the rate {rate}." if drawn else ""
     return (
         f"Bus bandwidth by message size and system: {style.INTERVAL_NOTE}; dots are single trials; "
-        f"{style.repeats_text(frame)}. Compared: systems at equal size{each}.{limit}{style.burst_text(frame)}"
+        f"{_told(frame)}. Compared: systems at equal size{each}.{limit}{style.burst_text(frame)}"
     )
+
+
+def _told(frame: pd.DataFrame) -> str:
+    """How many repeats the points have, and which panel lacks which."""
+    panels = PANELS if frame["faulted"].any() else PANELS[:1]
+    told = {title: captioned(frame, f"{phase}_gbs", shown=("stopped",)) for phase, title in panels}
+    if len(set(told.values())) == 1:
+        return next(iter(told.values()))
+    return "; ".join(f"{title}: {text}" for title, text in told.items())
 
 
 def _limit(ax: Axes, frame: pd.DataFrame, phase: str, sizes: Sequence[int]) -> None:

@@ -4,9 +4,15 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from reports.figures import style
-from reports.figures.points import draw_points
+from reports.figures.points import captioned, draw_points
 
 PANELS = (("hit_cost_ms", "more than an iteration after it"), ("stall_ms", "stall: not explained by bandwidth"))
+
+LACKING = {
+    "hit_cost_ms": "no iteration after it on the same schedule",
+    "stall_ms": "not exactly one iteration was hit, once",
+}
+"""Why a trial that went on has no value."""
 
 
 def draw(frame: pd.DataFrame) -> Figure:
@@ -25,11 +31,12 @@ def draw(frame: pd.DataFrame) -> Figure:
 
 def caption(frame: pd.DataFrame) -> str:
     """Describes the figure, with the number of repeats."""
-    counts = [style.repeats_text(frame[frame[column].notna()]) for column, _ in PANELS if frame[column].notna().any()]
-    told = counts[0] if len(set(counts)) == 1 else f"first {counts[0]}, second {counts[1]}"
+    first, second = (captioned(frame, column, LACKING[column]) for column, _ in PANELS)
+    told = first if first == second else f"first {first}; second {second}"
     return (
         f"Cost of the iteration that is hit: {style.INTERVAL_NOTE}; dots are single trials; "
         f"{told}. First: its duration minus the median iteration after "
-        "it in the same trial, on the same schedule (below zero where much of it ran before the fault). Second: its "
+        "it in the same trial, on the same schedule (if several are hit, their sum; below zero where much of them ran "
+        "before the fault). Second: its "
         "duration minus what its parts before and after the fault should have lasted."
     )

@@ -10,7 +10,8 @@ from reports.figures import style
 PHASES = {"before": "before the fault", "after": "after it"}
 TOO_FEW = {
     "before": "no operation there, or too short ones for counting their bytes",
-    "after": "no operation between the one that was hit and the heal, or too short ones for counting their bytes",
+    "after": "no operation on the schedule that follows the fault until the heal, or too short ones for counting their"
+    " bytes",
 }
 """Why a system has no bar in a phase."""
 MAX_HOSTS = 8

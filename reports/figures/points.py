@@ -4,7 +4,7 @@ Single trials are drawn beside the median, so that readers can judge an interval
 is that of the tables: a trial whose value is not known because it is too low counts as a low one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pandas as pd
 import seaborn as sns
@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from reports import stats
 from reports.figures import style
 from reports.metrics import METRICS
+from reports.wording import NOT_KNOWN, NOT_MEASURED, NOTHING_AFTER, sized
 
 DODGE = 0.5
 MAX_DOTS = 2000
@@ -47,6 +48,44 @@ def counted(frame: pd.DataFrame, column: str) -> pd.DataFrame:
         for (size, system), part in frame.groupby(["size_bytes", "system"], sort=False)
     ]
     return pd.concat(parts) if parts else frame.head(0)
+
+
+def captioned(frame: pd.DataFrame, column: str, otherwise: str = "no value", shown: Collection[str] = ()) -> str:
+    """How many repeats a point has, and which cells have no point and why: `otherwise`, where no outcome explains it.
+    Cells whose outcome is among `shown` are drawn in another way."""
+    values, counts = counted(frame, column), []
+    gaps: dict[tuple[str, str], list[int]] = {}
+    for (size, system), part in frame.groupby(["size_bytes", "system"], sort=False):
+        if ((values["size_bytes"] == size) & (values["system"] == system)).any():
+            counts.append(int(part[column].notna().sum()))
+        elif (why := _why(part, column, otherwise)) not in shown:
+            gaps.setdefault((str(system), why), []).append(int(str(size)))
+    alike: dict[str, list[str]] = {}
+    for (system, why), sizes in gaps.items():
+        alike.setdefault(f"{_at(sizes, frame, system)} ({why})", []).append(system)
+    told = [f"{' and '.join(names)}{rest}" for rest, names in alike.items()]
+    points = f"{style.count_text(pd.Series(counts), 'repeat')} per point" if counts else "no point"
+    return f"{points}{', none for ' if told else ''}{', '.join(told)}"
+
+
+def _at(sizes: Sequence[int], frame: pd.DataFrame, system: str) -> str:
+    """The sizes, unless they are all of the system's."""
+    everywhere = frame.loc[frame["system"] == system, "size_bytes"].nunique() == len(sizes)
+    return "" if everywhere else f" at {', '.join(map(sized, sorted(sizes)))}"
+
+
+def _why(part: pd.DataFrame, column: str, otherwise: str) -> str:
+    """Why a cell has no median."""
+    metric, ends = METRICS[column], set(part["status"]) - {"inconclusive"}
+    if not ends:
+        return NOT_MEASURED
+    if ends == {"failed"} and metric.of.endswith("went on"):
+        return "stopped"
+    if metric.not_known(part).any():
+        return NOT_KNOWN
+    if part["before_ms"].isna().all():
+        return "no iteration before the fault"
+    return f"{NOTHING_AFTER} the fault" if part["after_ms"].isna().all() else otherwise
 
 
 def _dots(ax: Axes, data: pd.DataFrame, column: str, sizes: Sequence[int], systems: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from reports.figures import style
-from reports.figures.points import draw_points
+from reports.figures.points import captioned, draw_points
 from reports.wording import NOT_KNOWN, plural
 
 MOST_LINES = 2
@@ -41,17 +41,8 @@ def draw(frame: pd.DataFrame) -> Figure:
 def caption(frame: pd.DataFrame) -> str:
     """Describes the figure, with the number of repeats."""
     shown = frame[frame["slowdown"].notna()]
-    left_out = [s for s in style.systems_of(frame) if not (shown["system"] == s).any()]
-    ends = {s: set(frame.loc[frame["system"] == s, "status"]) - {"inconclusive"} for s in left_out}
-    stopped = [s for s in left_out if ends[s] == {"failed"}]
-    unclear = [s for s in left_out if not ends[s]]
-    slowed = set(frame.loc[frame["disturbed_slowdown"], "system"])
-    short = [s for s in left_out if s not in (*stopped, *unclear, *slowed)]
-    words = f" {', '.join(stopped)} stopped and {'has' if len(stopped) == 1 else 'have'} no T/T0." if stopped else ""
-    words += f" No trial of {', '.join(unclear)} is conclusive." if unclear else ""
-    words += f" {', '.join(short)} ran too few iterations before or after the fault for a T/T0." if short else ""
     unknown = int(frame["disturbed_slowdown"].sum())
-    words += (
+    words = (
         f" The T/T0 of {plural(unknown, 'trial')} is not known: something slowed the healthy ones." if unknown else ""
     )
     lines, share = "", ""
@@ -60,7 +51,7 @@ def caption(frame: pd.DataFrame) -> str:
     words += style.burst_text(frame)
     return (
         f"Slowdown after the fault: {_ratio(shown)} in the same trial{lines}; "
-        f"{style.INTERVAL_NOTE}; dots are single trials; {style.repeats_text(shown if len(shown) else frame)}."
+        f"{style.INTERVAL_NOTE}; dots are single trials; {captioned(frame, 'slowdown')}."
         f"{share}{words}"
     )
 

@@ -84,7 +84,9 @@ METRICS = (
         of="trials that went on", percent=True, workloads=ALIKE, against_healthy=True,
     ),
     Metric(
-        "hit_cost_ms", "ms", "lower", "additional time of the hit iteration, against one after it", _hit_cost,
+        "hit_cost_ms", "ms", "lower",
+        "additional time of the hit iteration, or of all together if several are hit, against ones after them",
+        _hit_cost,
         of="some trials that went on", heading="hit cost", workloads=ALIKE,
     ),
     Metric(

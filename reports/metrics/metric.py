@@ -18,7 +18,7 @@ Better = Literal["higher", "lower"]
 Aggregate = Literal["median", "total", "worst"]
 Of = Literal[
     "every trial", "faulted trials", "trials that went on", "some trials that went on", "trials that stopped",
-    "some trials",
+    "some faulted trials", "some trials",
 ]  # fmt: skip
 
 
@@ -42,8 +42,9 @@ class Metric:
     of_trial: Callable[[View], float | None]
     """Its value for one conclusive trial; None if the trial does not have it."""
     of: Of = "every trial"
-    """The trials that must have a value. A cell of such trials without a value is a gap; with ``some trials`` it is
-    not."""
+    """The trials that must have a value. A cell of such trials without a value is a gap. With ``some trials`` it is
+    not; with some of those that went on, or some faulted ones, it is one where the system has a value under the same
+    fault elsewhere."""
     aggregate: Aggregate = "median"
     """How the repeats of a cell are combined."""
     heading: str = ""
@@ -99,6 +100,11 @@ class Metric:
             return float(max(known, key=lambda value: abs(value - 1)))
         return float(known.min() if self.better == "higher" else known.max())
 
+    @property
+    def of_faults(self) -> bool:
+        """Whether it is of some faults, and of these in every trial that could be watched for it."""
+        return self.of in ("some faulted trials", "some trials that went on")
+
     def reads_low(self, part: "pd.DataFrame") -> "pd.Series[bool]":
         """The trials (`reports.measures.trial_frame`) whose value is not known because it is too low."""
         low = part["slowdown_reads_low" if self.by_medians else "reads_low"].astype(bool)
@@ -118,6 +124,7 @@ class Metric:
             "trials that went on": faulted and not failed,
             "some trials that went on": False,
             "trials that stopped": faulted and failed,
+            "some faulted trials": False,
             "some trials": False,
         }
         return asked[self.of]

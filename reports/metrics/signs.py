@@ -88,20 +88,22 @@ METRICS = (
         "detect_ms", "ms", "lower",
         "from the fault's effect to its first sign in any core (no value if the NIC carried again or was lost again "
         "first)",
-        _sign("path_down"), of="some trials",
+        _sign("path_down"), of="some faulted trials",
     ),
     Metric(
         "migrate_ms", "ms", "lower",
         "from the fault's effect to the first chunk moved (no value if the NIC carried again or was lost again first)",
-        _sign("migrated"), of="some trials",
+        _sign("migrated"), of="some faulted trials",
     ),
     Metric(
         "recover_ms", "ms", "lower",
         "from the fault's effect until the struck host's other NICs send at their later speed, or the struck NIC where "
         "a system uses only that one (0: they did not stop for as long as a sample takes, 1 ms)",
-        _recovered, of="some trials",
+        _recovered, of="some faulted trials",
     ),
-    Metric("return_ms", "ms", "lower", "from the heal until the NIC carries again", _returned, of="some trials"),
+    Metric(
+        "return_ms", "ms", "lower", "from the heal until the NIC carries again", _returned, of="some faulted trials",
+    ),
     Metric(
         "error_after_ms", "ms", "lower", "from the fault to the error", _stopped,
         of="trials that stopped", heading="fault to error",

@@ -163,3 +163,16 @@ def test_an_inconclusive_trial_of_a_cell_that_stops_is_no_gap(frame: pd.DataFram
     none = own.assign(status="inconclusive")
     (one,) = held(pd.concat([none, other]), {"bound": [{"metric": "slowdown", "max": 3}]})
     assert one.met is None, "where its cell says nothing, what the system did elsewhere decides"
+
+
+def test_what_a_system_has_under_a_fault_at_one_size_is_missing_at_another(frame: pd.DataFrame) -> None:
+    """A bound on recovery was held by one of two sizes, though iterations of the other were too short to tell."""
+    known = frame.assign(recover_ms=3.0)
+    bound = {"metric": "recover_ms", "system": "balance", "max": 5}
+    assert met(known, **bound) == [True]
+    partly = known.assign(recover_ms=known["recover_ms"].where(known["size_bytes"] > 1 << 20))
+    assert met(partly, **bound) == [None]
+    assert met(partly, **bound | {"size": "64MiB"}) == [True]
+    assert met(known.assign(recover_ms=known["recover_ms"].where(known["system"] != "hot_repair")), **bound) == [True]
+    share = frame.assign(share=frame["share"].where(frame["size_bytes"] > 1 << 20))
+    assert met(share, metric="share", system="balance", min=0.5) == [True], "the rate is no limit of the small size"

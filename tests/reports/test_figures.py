@@ -102,11 +102,11 @@ def test_slowdown_stands_against_the_models_and_the_floor(frame: pd.DataFrame) -
 
 def test_captions_tell_the_number_of_repeats_and_who_is_left_out(frame: pd.DataFrame) -> None:
     assert "5 repeats per point" in bandwidth.caption(frame)
-    assert "failstop stopped and has no T/T0" in slowdown.caption(frame)
+    assert "5 repeats per point, none for failstop (stopped)" in slowdown.caption(frame)
     twice = pd.concat([frame, frame[frame["system"] == "failstop"].assign(system="nccl")])
-    assert "failstop, nccl stopped and have no T/T0" in slowdown.caption(twice)
+    assert "none for failstop and nccl (stopped)" in slowdown.caption(twice)
     short = frame.assign(slowdown=frame["slowdown"].where(frame["system"] != "balance"))
-    assert "balance ran too few iterations before or after the fault for a T/T0" in slowdown.caption(short)
+    assert "none for failstop (stopped), balance (no value)" in slowdown.caption(short)
     assert "the median iteration after it" in slowdown.caption(frame) and "mean" not in slowdown.caption(frame)
     flapping = slowdown.caption(frame.assign(comes_and_goes=True))
     assert "the mean of all iterations from the first that is hit over the mean of those before it in" in flapping
@@ -258,9 +258,9 @@ def test_bytes_per_host_say_which_bars_and_lines_are_missing(frame: pd.DataFrame
     labels = [text.get_text() for text in host_bytes.draw(part).legends[0].get_texts()]
     assert "hot_repair" in labels and "as the schedule says" not in labels
     told = host_bytes.caption(part)
-    assert "black line" not in told and "schedule" not in told
+    assert "black line" not in told and "as the schedule says" not in told
     assert (
-        " Not after it: failstop, hot_repair, which ran no operation between the one that was hit and the heal, or "
+        " Not after it: failstop, hot_repair, which ran no operation on the schedule that follows the fault until "
         in told
     )
     whole = host_bytes.caption(frame)
@@ -425,7 +425,9 @@ def test_a_linear_axis_shows_times_of_0_where_they_are(frame: pd.DataFrame) -> N
 def test_a_panel_with_fewer_repeats_says_so(frame: pd.DataFrame) -> None:
     assert "first 5 repeats" not in hit_cost.caption(frame)
     few = frame.assign(stall_ms=frame["stall_ms"].where(frame["repeat"] == 0))
-    assert "first 5 repeats per point, second 1 repeat per point" in hit_cost.caption(few)
+    assert "first 5 repeats per point, none for failstop (stopped); second 1 repeat per point, " in hit_cost.caption(
+        few
+    )
 
 
 def test_recovery_counts_what_is_not_known_by_size_and_says_why(frame: pd.DataFrame) -> None:
@@ -443,3 +445,13 @@ def test_recovery_counts_what_is_not_known_by_size_and_says_why(frame: pd.DataFr
 def test_the_caption_says_where_every_line_draws_times_of_0(frame: pd.DataFrame) -> None:
     told = aftermath.caption(frame)
     assert all(f"drawn at {least:g} ms" in told for least in set(aftermath.LEAST.values()))
+
+
+def test_a_caption_says_which_cell_has_no_median_and_why(frame: pd.DataFrame) -> None:
+    small = (frame["system"] == "balance") & (frame["size_bytes"] == frame["size_bytes"].min())
+    gone = frame.assign(**{name: frame[name].mask(small) for name in ("slowdown", "after_ms", "after_gbs")})
+    assert "balance at 1MiB (no comparable iteration after the fault)" in slowdown.caption(gone)
+    assert "after it: 5 repeats per point, none for balance at 1MiB (no comparable" in bandwidth.caption(gone)
+    low = frame.assign(slowdown=frame["slowdown"].mask(small & (frame["repeat"] > 0)))
+    low = low.assign(slowdown_reads_low=small & (frame["repeat"] > 0), disturbed_slowdown=small & (frame["repeat"] > 0))
+    assert "balance at 1MiB (not known)" in slowdown.caption(low), "a lone dot is no median"

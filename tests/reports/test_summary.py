@@ -125,19 +125,24 @@ def test_several_scenarios_are_told_by_name_and_have_no_common_median(tmp_path: 
         f"balance (Balance over all NICs left) went on in 3 of 3 scenarios, T/T0 from {balance:.2f} (nic_down" in text
     )
     lost = r" and lost \S+ ms against healthy iterations over the whole trial \(at 1MiB, at most \S+ ms\)"
-    rest = "; 1 more has no iterations after the fault"
+    rest = "; 1 more has no comparable iterations after the fault"
     assert re.search(rf"to {2 * balance:.2f} \(slow, 1MiB\){lost}{rest}", text), text
     slowed = gone.assign(
         disturbed=gone["status"].map({"ok": "slowed"}).fillna(""), disturbed_slowdown=gone["status"] == "ok"
     )
     text = told(pd.concat([one, other, slowed]))
-    assert "went on in 3 of 3 scenarios" in text and re.search(rf"\(slow, 1MiB\){lost}; that of 1 more is not", text)
+    assert "went on in 3 of 3 scenarios" in text and re.search(
+        rf"\(slow, 1MiB\){lost}; the T/T0 of 1 more is not", text
+    )
     assert "its T/T0 is not known, because something else slowed" in told(
         pd.concat([slowed, slowed.assign(scenario="x", case=slowed["case"] + "x")])
     )
     lost_only = gone.assign(disturbed="slowed")  # their T/T0 is missing for another reason
     text = told(pd.concat([lost_only, lost_only.assign(scenario="x", case=lost_only["case"] + "x")]))
-    assert "no trial has iterations both before and after the fault in gone, x" in text and "is not known" not in text
+    assert (
+        "no trial has comparable iterations both before and after the fault in gone, x" in text
+        and "is not known" not in text
+    )
     assert re.search(r"balance \(.*?\) went on in 2 of 2 scenarios and lost \S+ ms against healthy", text), text
     alone = told(slowed)
     assert "balance (Balance over all NICs left) went on; how fast, against healthy iterations, is not known" in alone

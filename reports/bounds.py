@@ -95,7 +95,8 @@ def _held(frame: pd.DataFrame, bound: Mapping[str, Any]) -> Held | None:
         return None
     low, high = _limit(bound.get("min")), _limit(bound.get("max"))
     cells, holes, partly = _cells(frame, chosen, bound)
-    what, wanted = _what(bound), _wanted(low, high)
+    metric = METRICS[str(bound["metric"])]
+    what, wanted = _what(bound), _wanted(low, high, metric)
     if not cells:
         return Held(what, wanted, NOTHING_MEASURED, None, f"none of {plural(len(chosen), 'trial')} measured it")
     surely = [cell for cell in cells if cell.surely_outside(low, high)]
@@ -106,19 +107,33 @@ def _held(frame: pd.DataFrame, bound: Mapping[str, Any]) -> Held | None:
         names += f"; the trials whose value is not known decide it in {plural(doubtful, 'cell')}"
     if surely and worst not in surely:
         sure = max(surely, key=lambda cell: _excess(cell.value, low, high))
-        names += f", but not in {sure.name}, with {_told(sure.value, low, high)}"
+        names += f", but not in {sure.name}, with {_told(sure.value, low, high, metric)}"
     gaps = [plural(len(holes), "other cell")] if holes else []
     gaps += (
         [f"{plural(sum(partly.values()), 'trial')} of {'these' if len(cells) > 1 else 'this one'}"] if partly else []
     )
     names += f"; not measured: {' and '.join(gaps)}, first {next(iter([*holes, *partly]))}" if gaps else ""
+    if metric.of.startswith("some") and (without := _cells_without(chosen, metric) - len(holes)):
+        names += f"; {plural(without, 'other cell')} {'has' if without == 1 else 'have'} no such value"
     source = "simulated" if SIMULATED in worst.name else "measured"
     met = False if surely else None if gaps or doubtful else True
-    return Held(what, wanted, _told(worst.value, low, high), met, names, source)
+    return Held(what, wanted, _told(worst.value, low, high, metric), met, names, source)
 
 
-def _told(value: float, low: float | None, high: float | None) -> str:
+def _cells_without(chosen: pd.DataFrame, metric: Metric) -> int:
+    """How many cells have no value of a metric that not every cell has."""
+    known = chosen.groupby(["system", "size_bytes", "case"], sort=False)[metric.name].count()
+    return int((known == 0).sum())
+
+
+def _told(value: float, low: float | None, high: float | None, metric: Metric) -> str:
     """Formats `value` with as many digits as it takes to see on which side of its limits it lies."""
+    if metric.percent:
+        return f"{_digits(100 * value, *(None if limit is None else 100 * limit for limit in (low, high)))} %"
+    return _digits(value, low, high)
+
+
+def _digits(value: float, low: float | None, high: float | None) -> str:
     met = _excess(value, low, high) <= 0
     digits = next((n for n in range(4, 9) if (_excess(float(f"{value:.{n}g}"), low, high) <= 0) == met), 9)
     return number(value, digits)
@@ -210,6 +225,10 @@ def _limit(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
+def _limit_text(limit: float, metric: Metric) -> str:
+    return f"{exactly(100 * limit)} %" if metric.percent else exactly(limit)
+
+
 def _what(bound: Mapping[str, Any]) -> str:
     places = [str(bound[key]) for key in ("system", "size", "fault") if bound.get(key) is not None]
     points = bound.get("axes")
@@ -219,7 +238,7 @@ def _what(bound: Mapping[str, Any]) -> str:
     return f"{bound['metric']}{where}{worst}: {METRICS[str(bound['metric'])].told}"
 
 
-def _wanted(low: float | None, high: float | None) -> str:
-    parts = [f"at least {exactly(low)}"] if low is not None else []
-    parts += [f"at most {exactly(high)}"] if high is not None else []
+def _wanted(low: float | None, high: float | None, metric: Metric) -> str:
+    parts = [f"at least {_limit_text(low, metric)}"] if low is not None else []
+    parts += [f"at most {_limit_text(high, metric)}"] if high is not None else []
     return " and ".join(parts)

@@ -127,13 +127,13 @@ def _left_out(findings: Sequence[Finding]) -> Iterator[str]:
 
 
 def _are_apart(finding: Finding) -> bool:
-    """Whether the change says something else than the medians: by more than `MIN_EFFECT`, or than that part of them."""
+    """Whether the change says something else than the medians: by more than `MIN_EFFECT` (of them), or the opposite."""
     (base, new), change = finding.told, finding.change
     if change is None or not base:
         return False
     if finding.relative:
-        return abs(change.value - new / base) > MIN_EFFECT
-    return abs(change.value - (new - base)) > MIN_EFFECT * max(abs(base), abs(new))
+        return abs(change.value - new / base) > MIN_EFFECT or (change.value - 1) * (new - base) < 0
+    return abs(change.value - (new - base)) > MIN_EFFECT * max(abs(base), abs(new)) or change.value * (new - base) < 0
 
 
 def _untold(findings: Sequence[Finding]) -> Iterator[str]:

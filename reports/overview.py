@@ -366,9 +366,9 @@ def remarks(lines: Sequence[Line]) -> list[str]:
             "A fault that comes and goes is judged by all iterations from its first loss to the end of the trial, also "
             "those while the NIC worked; so are speed and T/T0 after it."
         )
-    disturbed = sum(line.disturbed for line in lines)
-    if disturbed:
-        told.append(unknown_costs(disturbed, sum(line.disturbed_slowdown for line in lines)))
+    disturbed, slowdowns = sum(line.disturbed for line in lines), sum(line.disturbed_slowdown for line in lines)
+    if disturbed or slowdowns:
+        told.append(unknown_costs(disturbed, slowdowns))
     if any(line["lost_ms"].n and line["lost_share"].median < -DOUBTFUL for line in lines):
         told.append(
             "Time lost below 0 means that something else slowed the iterations before the fault, and what the fault "

@@ -131,6 +131,10 @@ def recovery_ns(
     first = starts[back][0]
     fast = np.flatnonzero((starts >= first) & (starts < first + STEADY_NS) & (total >= enough))
     at = int(fast[0]) if fast.size else int(np.flatnonzero(back)[0])
+    own = rates[rates["nic"] == nic].sort_values("end_ns")
+    later_ns = _silent_until(starts, ends, total >= SENDS * enough, (starts[at], hit_end_ns))
+    if later_ns is not None and own.loc[(own["end_ns"] > fault_ns) & (own["start_ns"] < later_ns), "up"].nunique() < 2:
+        return later_ns - fault_ns
     took = float(starts[at] - fault_ns)
     return took if took >= max(RESOLUTION_NS, ends[at - 1] - starts[at - 1]) else 0.0
 
@@ -173,6 +177,18 @@ def _alike(rates: pd.DataFrame, nic: str, from_ns: Floats, hit: tuple[float, flo
     before = np.concatenate(([0], unlike_at_times))
     alike: NDArray[np.bool_] = before[np.minimum(last, ends.size - 1) + 1] == before[first]
     return alike & (last < ends.size)
+
+
+def _silent_until(starts: Floats, ends: Floats, sends: NDArray[np.bool_], span: tuple[float, float]) -> float | None:
+    """When the host sent again after the last long silence in `span`; None if there is none.
+
+    A host may send bursts of what was ready before it stops for the failure itself, which a black hole lets it notice
+    late. If its NIC came and went meanwhile, a later silence may be that of another loss, so that nothing is concluded.
+    """
+    at = np.flatnonzero(sends & (starts >= span[0]) & (ends <= span[1]))
+    gaps = starts[at[1:]] - ends[at[:-1]]
+    long = np.flatnonzero(gaps >= 2 * STEADY_NS)
+    return float(starts[at[1:]][long[-1]]) if long.size else None
 
 
 def _without_return(starts: Floats, ends: Floats, fault_ns: float, hit_end_ns: int) -> float | None:

@@ -26,6 +26,7 @@ from reports.figures import (
     host_bytes,
     k_sweep,
     overview,
+    points,
     recovery,
     slowdown,
     style,
@@ -278,14 +279,13 @@ def _are_a_map(gaps: pd.DataFrame) -> bool:
 
 def _says(part: pd.DataFrame, metrics: Sequence[str]) -> str:
     """The result of a figure in words: each system's number at the largest size that has one, the worst one if it is at
-    another size, and which systems stopped; of several measures also which it is."""
+    another size, and which cells have none and why; of several measures also which it is."""
     lines, told = headline(part), []
     for metric in (METRICS[name] for name in metrics if name in METRICS):
         known = [line for line in lines if line[metric.name].n]
         values = [_said(line, metric, known) for line in at_largest(known)]
-        if values and metric.of == "trials that went on":
-            without = [li for li in at_largest(lines) if not li[metric.name].n and 0 < li.conclusive == li.stopped]
-            values += [f"{line.system}{at_size(line.size_bytes)}: stopped" for line in without]
+        if metric.of == "trials that went on" and (lacking := points.gaps(part, metric.name)):
+            values.append(f"none for {lacking}")
         if values:
             what = f"{metric.meaning.partition(' (')[0]}: " if len(metrics) > 1 else ""
             told.append(what + "; ".join(values))
@@ -364,7 +364,9 @@ def _story(run: LoadedRun, trial: Trial) -> str:
     """A timeline in words: the fault, and its cost."""
     view, told = view_of(run, trial), []
     if trial.fault:
-        told.append(f"{trial.fault.kind} on {trial.fault.host} {trial.fault.nic}")
+        named = [f"{each.kind} on {each.host} {each.nic}" for each in (trial.fault, *trial.further_faults)]
+        more = [f"{len(named) - MOST_NAMED} more faults"] if len(named) > MOST_NAMED else []
+        told.append(", ".join([*named[:MOST_NAMED], *more]))
     for name in ("detect_ms", "slowdown", "lost_ms", "error_after_ms"):
         value = METRICS[name].value(view)
         if value is not None:

@@ -5,7 +5,7 @@ repeats, the worst single trial if a promise covers every trial, and a differenc
 one run show it.
 """
 
-from collections import Counter
+import re
 from collections.abc import Hashable, Iterable, Sequence
 from itertools import combinations
 
@@ -164,11 +164,19 @@ def _repeated(earlier: Sequence[Trial]) -> str:
 
 
 def _reasons(of_trials: Iterable[str]) -> str:
-    """The most frequent reasons for which trials were inconclusive, which name the key to change."""
-    reasons = Counter(plain(reason) or "reason unknown" for reason in of_trials)
-    told = "; ".join(f"{reason} ({count} times)" if count > 1 else reason for reason, count in reasons.most_common(3))
-    more = f"; and {len(reasons) - 3} more reasons" if len(reasons) > 3 else ""
-    return f"{'Reason' if len(reasons) == 1 else 'Reasons'}: {told}{more}."
+    """The most frequent reasons for which trials were inconclusive, which name the key to change. Reasons that differ
+    in their numbers only are one, told as the first of them says it."""
+    alike: dict[str, list[str]] = {}
+    for reason in (plain(reason) or "reason unknown" for reason in of_trials):
+        alike.setdefault(re.sub(r"\d+(\.\d+)?", "", reason), []).append(reason)
+    ordered = sorted(alike.values(), key=len, reverse=True)
+    told = "; ".join(some[0] + (f" ({_times(some)})" if len(some) > 1 else "") for some in ordered[:3])
+    more = f"; and {len(ordered) - 3} more reasons" if len(ordered) > 3 else ""
+    return f"{'Reason' if len(ordered) == 1 else 'Reasons'}: {told}{more}."
+
+
+def _times(reasons: Sequence[str]) -> str:
+    return f"{len(reasons)} times{', each with its own numbers' if len(set(reasons)) > 1 else ''}"
 
 
 def _healthy(lines: Sequence[Line]) -> str:
@@ -205,7 +213,7 @@ def _system(trials: pd.DataFrame, lines: Sequence[Line], cells: Sequence[Line]) 
     ended = "stopped, as expected" if stopped["expected"].all() else "failed"
     lost = f". {len(stopped)} of its {len(faulted)} faulted trials {ended}" if len(stopped) else ""
     if faulted["scenario"].nunique() > 1:
-        return f"{name} {_over_scenarios(lines, cells)}{lost}."
+        return f"{name} {_over_scenarios(lines, cells)}{_partly(lines)}{lost}."
     known = [line for line in lines if line["slowdown"].n]
     if not known:
         return f"{name}{_no_slowdown(faulted)}{lost}."
@@ -215,7 +223,7 @@ def _system(trials: pd.DataFrame, lines: Sequence[Line], cells: Sequence[Line]) 
     models = dict.fromkeys(number(line.model) for line in largest if line.model is not None)
     model = f"; the model says {', '.join(models)}" if models else ""
     kept = f"{name} went on at {left} % of its healthy speed (T/T0 {_per_size(known)}{model})"
-    return f"{kept}{_lost(lines)}{_switch(faulted)}{lost}."
+    return f"{kept}{_lost(lines)}{_partly(lines)}{_switch(faulted)}{lost}."
 
 
 def _no_slowdown(faulted: pd.DataFrame) -> str:
@@ -300,6 +308,15 @@ def _lost(lines: Sequence[Line]) -> str:
         f"{at_size(size) if len(sizes) > 1 else ''}" for size in sizes[-MOST_PER_SIZE:]
     )  # fmt: skip
     return f" and lost {medians} against healthy iterations over the whole trial{where}"
+
+
+def _partly(lines: Sequence[Line]) -> str:
+    """In how many trials T/T0 and time lost are not known, so that nothing before is of all of them."""
+    went_on = [line for line in lines if line.faulted]
+    counts = {"T/T0": [li.disturbed_slowdown for li in went_on], "time lost": [li.disturbed for li in went_on]}
+    unknown = [f"{what} in {sum(count)}" for what, count in counts.items() if sum(count)]
+    trials = sum(line.conclusive - line.stopped for line in went_on)
+    return f"; not known of {plural(trials, 'trial')}: {', '.join(unknown)}" if unknown else ""
 
 
 def _switch(faulted: pd.DataFrame) -> str:

@@ -24,6 +24,7 @@ def precision_caveats(trials: Sequence[Trial], sweep: SweepModel, records: Mappi
 
 def cost_caveats(records: Iterable[stored.Trial]) -> Iterator[str]:
     """A line about the trials whose cost is not known, if there are any."""
-    slowed = [view for view in map(View, records) if cost.disturbed(view)]
-    if slowed:
-        yield cost.unknown_costs(len(slowed), sum(map(cost.disturbed_slowdown, slowed)))
+    views = list(map(View, records))
+    slowed, slowdowns = (sum(map(bool, map(unknown, views))) for unknown in (cost.disturbed, cost.disturbed_slowdown))
+    if slowed or slowdowns:
+        yield cost.unknown_costs(slowed, slowdowns)

@@ -97,9 +97,16 @@ def caption(frame: pd.DataFrame) -> str:
     conclusive = int((frame["faulted"] & (frame["status"] != "inconclusive")).sum())
     return (
         f"Times from the fault's effect ({EFFECT}) to each of its signs, by system, over all sizes, "
-        f"{plural(conclusive, 'trial')}; every dot is one trial, "
+        f"{plural(conclusive, 'trial')} ({_known(frame)}); every dot is one trial, "
         "the bars are medians. Counters of the struck host are read every millisecond right after the fault (in runs "
         "before November 2026 every 10 ms), which is the resolution of the third line: "
         f"a host that did not stop for so long is drawn at {LEAST_MS:g} ms and counts as 0. In the other lines, what "
         f"is earlier is drawn at {LEAST_OF_CLOCKS:g} ms."
     )
+
+
+def _known(frame: pd.DataFrame) -> str:
+    """How many trials each sign is known of, in the order of the lines."""
+    counts = times(frame)["stage"].value_counts()
+    names = {stage: stage.replace("\n", " ").partition(" (")[0] for stage in STAGES.values() if stage in counts}
+    return ", ".join(f"{name} {counts[stage]}" for stage, name in names.items())

@@ -10,7 +10,7 @@ PANELS = (("hit_cost_ms", "more than an iteration after it"), ("stall_ms", "stal
 
 LACKING = {
     "hit_cost_ms": "no iteration after it on the same schedule",
-    "stall_ms": "not exactly one iteration was hit, once",
+    "stall_ms": "not one iteration hit by one fault, with one after it on the same schedule",
 }
 """Why a trial that went on has no value."""
 

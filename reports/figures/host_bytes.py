@@ -28,7 +28,7 @@ def draw(frame: pd.DataFrame) -> Figure:
         axes = style.panels(figure, len(phases), sharey=True)
         for ax, phase in zip(axes, phases, strict=True):
             _panel(ax, long[long["phase"] == phase], hosts, systems, shown)
-            ax.set_title(PHASES[phase])
+            ax.set_title(PHASES[phase] if frame["faulted"].any() else "without a fault")
             if ax is axes[0] or style.narrow():
                 ax.set_ylabel("received per operation\n(vector sizes)")
         axes[0].set_ylim(bottom=0)

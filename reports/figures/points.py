@@ -53,19 +53,27 @@ def counted(frame: pd.DataFrame, column: str) -> pd.DataFrame:
 def captioned(frame: pd.DataFrame, column: str, otherwise: str = "no value", shown: Collection[str] = ()) -> str:
     """How many repeats a point has, and which cells have no point and why: `otherwise`, where no outcome explains it.
     Cells whose outcome is among `shown` are drawn in another way."""
-    values, counts = counted(frame, column), []
-    gaps: dict[tuple[str, str], list[int]] = {}
+    values = counted(frame, column).groupby(["size_bytes", "system"]).size().index
+    known = frame[frame[column].notna()].groupby(["size_bytes", "system"]).size()
+    points = known[known.index.isin(values)]
+    told = f"{style.count_text(points, 'repeat')} per point" if len(points) else "no point"
+    lacking = gaps(frame, column, otherwise, shown)
+    return f"{told}, none for {lacking}" if lacking else told
+
+
+def gaps(frame: pd.DataFrame, column: str, otherwise: str = "no value", shown: Collection[str] = ()) -> str:
+    """Which cells have no median, and why, as in `captioned`; empty: all have one."""
+    values = counted(frame, column)
+    found: dict[tuple[str, str], list[int]] = {}
     for (size, system), part in frame.groupby(["size_bytes", "system"], sort=False):
         if ((values["size_bytes"] == size) & (values["system"] == system)).any():
-            counts.append(int(part[column].notna().sum()))
-        elif (why := _why(part, column, otherwise)) not in shown:
-            gaps.setdefault((str(system), why), []).append(int(str(size)))
+            continue
+        if (why := _why(part, column, otherwise)) not in shown:
+            found.setdefault((str(system), why), []).append(int(str(size)))
     alike: dict[str, list[str]] = {}
-    for (system, why), sizes in gaps.items():
+    for (system, why), sizes in found.items():
         alike.setdefault(f"{_at(sizes, frame, system)} ({why})", []).append(system)
-    told = [f"{' and '.join(names)}{rest}" for rest, names in alike.items()]
-    points = f"{style.count_text(pd.Series(counts), 'repeat')} per point" if counts else "no point"
-    return f"{points}{', none for ' if told else ''}{', '.join(told)}"
+    return ", ".join(f"{' and '.join(names)}{rest}" for rest, names in alike.items())
 
 
 def _at(sizes: Sequence[int], frame: pd.DataFrame, system: str) -> str:

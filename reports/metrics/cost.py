@@ -2,7 +2,7 @@
 
 from reports import stats
 from reports.metrics.metric import ALIKE, Metric
-from reports.metrics.view import View
+from reports.metrics.view import DIFFER, View
 from reports.wording import plural
 
 
@@ -13,15 +13,20 @@ def _lost(view: View) -> float | None:
     return (sum(i.duration_ns for i in view.since) - len(view.since) * view.healthy_mean_ns) / 1e6
 
 
+def _is_compared(view: View) -> bool:
+    """Whether it went on after a fault, and does the same again and again."""
+    went_on = view.trial.fault is not None and view.trial.status in ("ok", "wrong")
+    return went_on and view.trial.workload in ALIKE
+
+
 def disturbed(view: View) -> str:
     """Why the time that a trial lost is not known although it went on; empty if it is known."""
-    went_on = view.trial.fault is not None and view.trial.status in ("ok", "wrong")
-    return view.disturbed if went_on and view.trial.workload in ALIKE else ""
+    return view.disturbed if _is_compared(view) else ""
 
 
 def disturbed_slowdown(view: View) -> bool:
     """Whether its T/T0 is not known for the same reason."""
-    return bool(disturbed(view)) and view.disturbed_slowdown
+    return _is_compared(view) and view.disturbed_slowdown
 
 
 def reads_low(view: View, by_medians: bool = False) -> bool:
@@ -31,15 +36,17 @@ def reads_low(view: View, by_medians: bool = False) -> bool:
 
 def not_known(view: View) -> str:
     """The same as a statement about the trial."""
-    why, what = disturbed(view), "time lost and T/T0" if disturbed_slowdown(view) else "time lost"
-    return f"{what} not known: {why}" if why else ""
+    lost, slowdown = disturbed(view), disturbed_slowdown(view)
+    what = " and ".join(["time lost"] * bool(lost) + ["T/T0"] * slowdown)
+    return f"{what} not known: {lost or DIFFER}" if what else ""
 
 
 def unknown_costs(trials: int, slowdowns: int) -> str:
     """The same as a statement about so many trials, of so many of which T/T0 is not known either."""
-    nor = f", nor is the T/T0 of {slowdowns}" if slowdowns else ""
+    what = f"What {plural(trials, 'trial')} lost" if trials else f"The T/T0 of {plural(slowdowns, 'trial')}"
+    nor = f", nor is the T/T0 of {slowdowns}" if slowdowns and trials else ""
     return (
-        f"What {plural(trials, 'trial')} lost is not known{nor}: something else slowed the iterations before the "
+        f"{what} is not known{nor}: something else slowed the iterations before the "
         "fault, with which it is compared. Their other numbers count. A median has the costs that were too low among "
         "the low ones, or it would be too high without them; it is not known if it would be one of them. What slows "
         "iterations after the fault cannot be told from its cost, so on such a machine the costs of short operations "

@@ -29,7 +29,7 @@ def frame(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
 
 
 def test_captions_and_the_scope_count_conclusive_trials(frame: pd.DataFrame) -> None:
-    assert ", 3 trials; every dot is one trial" in aftermath.caption(frame)
+    assert ", 3 trials (loss noticed 3" in aftermath.caption(frame)
     assert "1 to 2 repeats per point" in bandwidth.caption(frame)
     assert "6 trials of all_reduce" in (said := scope(frame, Setting(3, 3, 500e6)))
     assert said.endswith(", 3 with a fault during a collective, 3 inconclusive.")

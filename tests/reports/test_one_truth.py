@@ -99,7 +99,12 @@ def is_disturbed(before: list[float], since: list[float]) -> bool:
 
 def scatters(before: list[float]) -> bool:
     """Whether their mean is not known well enough, in either direction."""
-    return len(before) > 2 and stdev(before) / math.sqrt(len(before)) / fmean(before) > 0.1
+    return len(before) > 2 and error_of(before) > 0.1 * fmean(before)
+
+
+def error_of(before: list[float]) -> float:
+    """The standard error of their mean."""
+    return stdev(before) / math.sqrt(len(before))
 
 
 UNKNOWN = math.nan
@@ -142,18 +147,20 @@ def truths(trials: list[Trial]) -> dict[str, list[float]]:
             found.setdefault("share", []).append(found["before_gbs"][-1] / LIMIT_GBS)
         disturbed = bool(since) and is_disturbed(ms["before"], since)
         low = UNKNOWN if scatters(ms["before"]) else -math.inf
+        lost = sum(since) - len(since) * fmean(ms["before"]) if ms["before"] else 0
         if ms["before"] and ms["rest"]:
             ratio = typical(ms["rest"]) / typical(ms["before"])
             # Medians bear a slow iteration, but no loss of a NIC makes a collective faster, whatever the means say.
             faster = trial.scenario != "flap" and ratio < 0.95
-            disturbed |= faster
-            if not disturbed or (trial.scenario != "flap" and not faster):
+            if not faster and (trial.scenario != "flap" or not disturbed):
                 found.setdefault("slowdown", []).append(ratio)
             elif trial.status != "failed":
                 found.setdefault("slowdown", []).append(low if trial.scenario == "flap" else -math.inf)
         if ms["before"] and since and trial.status != "failed":
-            lost = sum(since) - len(since) * fmean(ms["before"])
-            found.setdefault("lost_ms", []).append(low if disturbed else lost)
+            # A mean that is not known well says enough where much more was lost.
+            unclear = scatters(ms["before"]) and len(since) * error_of(ms["before"]) > 0.1 * lost
+            slower = fmean(since) < 0.95 * fmean(ms["before"]) or (bool(ms["rest"]) and faster)
+            found.setdefault("lost_ms", []).append(UNKNOWN if unclear else -math.inf if slower else lost)
         if since:
             found.setdefault("mean_ms", []).append(fmean(since))
     return found

@@ -67,14 +67,16 @@ def test_close_samples_tell_it_to_a_millisecond_and_bursts_do_not_count() -> Non
     )
 
 
-def hole(quiet_ns: tuple[int, int], begins_ns: int) -> pd.DataFrame:
-    """Two NICs, sampled every millisecond; eth1 sends nothing from `begins_ns` on, neither does in `quiet_ns`."""
+def hole(quiet_ns: tuple[int, int], begins_ns: int, *more_ns: tuple[int, int]) -> pd.DataFrame:
+    """Two NICs, sampled every millisecond; eth1 sends nothing from `begins_ns` on, neither does in `quiet_ns` and
+    `more_ns`."""
     rows = []
     for nic in ("eth0", "eth1"):
         sent = 0
         for t_ns in range(0, 610 * MS, MS):
             rows.append((t_ns, "host0", nic, 0, sent, True))
-            idle = quiet_ns[0] <= t_ns < quiet_ns[1] or (nic == "eth1" and t_ns >= begins_ns)
+            quiet = any(begin <= t_ns < end for begin, end in (quiet_ns, *more_ns))
+            idle = quiet or (nic == "eth1" and t_ns >= begins_ns)
             sent += 0 if idle else 6_250
     return pd.DataFrame(rows, columns=["t_ns", "host", "nic", "rx_bytes", "tx_bytes", "up"])
 
@@ -235,3 +237,16 @@ def test_a_host_that_sends_nothing_later_tells_nothing() -> None:
     silent = one_nic((FAULT, 810 * MS), 810 * MS, flaps=False)
     for samples in (silent, silent[silent["nic"] == "eth1"]):
         assert recovery_ns(throughput(samples), "host0", "eth1", FAULT, 400 * MS, (400 * MS, 800 * MS)) is None
+
+
+def test_a_burst_before_the_silence_of_a_black_hole_is_no_return() -> None:
+    """A host paused for 3 ms, sent what was ready, then nothing for 50 ms until it noticed the loss: 3 ms were told."""
+    window = FAULT, FAULT + MS
+    first, silent = (FAULT, FAULT + 11 * MS), (FAULT + 25 * MS, FAULT + 75 * MS)
+    assert recovered(hole(first, FAULT), window) == 11 * MS
+    assert recovered(hole(first, FAULT, silent), window) == 75 * MS
+    assert recovered(hole(first, FAULT, (FAULT + 25 * MS, FAULT + 35 * MS)), window) == 11 * MS, "a short one"
+    flapping = hole(first, FAULT, silent)
+    gone = flapping["t_ns"].between(*first) | (flapping["t_ns"] >= 390 * MS)
+    flapping.loc[(flapping["nic"] == "eth1") & gone, "up"] = False
+    assert recovered(flapping, window) == 11 * MS, "another loss may be its cause"

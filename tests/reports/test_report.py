@@ -145,7 +145,7 @@ def test_pictures_say_their_result_to_who_cannot_see_them(written: tuple[Path, s
     )
     both = r"Bus bandwidth: healthy bus bandwidth: failstop at .* GB/s\. bus bandwidth after the fault: hot_repair at"
     assert any(re.match(both, alt) for alt in alts)
-    assert any("bus bandwidth after the fault: " in alt and "failstop at 1MiB: stopped" in alt for alt in alts)
+    assert any("bus bandwidth after the fault: " in alt and "none for failstop (stopped)" in alt for alt in alts)
     assert any(alt.startswith("Timeline of balance-") and "nic_down on host1 eth1" in alt for alt in alts)
     ends = {alt.rpartition("; ")[2] for alt in alts if alt.startswith("Timeline of failstop-")}
     assert ends == {"stopped (expected)"}, "as the section says it"
@@ -176,7 +176,7 @@ def test_an_alternative_text_tells_the_worst_size_too(tmp_path: Path) -> None:
     slower = frame.assign(slowdown=frame["slowdown"] + 10 * small)
     said = _says(slower, ["slowdown"])
     assert re.search(r"balance at 8MiB: 1\.\d+ \(highest: 11\.\d at 1MiB\)", said), said
-    assert said.endswith("failstop at 8MiB: stopped")
+    assert said.endswith("none for failstop (stopped)")
     assert "highest" not in _says(frame.assign(slowdown=frame["slowdown"] - small), ["slowdown"])
     assert "(lowest: " in _says(frame.assign(before_gbs=1.0 - 0.5 * small), ["before_gbs"])
 

@@ -4,7 +4,6 @@ The input is `reports.measures.trial_frame`. A line holds every metric (`reports
 repeats, its worst trial and its aggregate, so every place that shows a metric shows the same number.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +14,7 @@ from reports import stats
 from reports.metrics import METRICS
 from reports.metrics.metric import Metric
 from reports.stats import Estimate
-from reports.wording import ended
+from reports.wording import tally
 
 
 @dataclass(frozen=True)
@@ -86,6 +85,11 @@ class Line:
         return self.faulted or (not self.conclusive and not self.scenario.startswith("healthy"))
 
     @property
+    def runs_after(self) -> bool:
+        """Whether a speed after the fault is known, in whatever unit."""
+        return any(self[f"after_{kind}"].n for kind in ("gbs", "tokens_s", "ms"))
+
+    @property
     def bad(self) -> bool:
         """Whether an element was wrong or a trial ended unexpectedly; an inconclusive trial is neither."""
         return self.wrong > 0 or self.told["unexpected"] > 0
@@ -142,7 +146,7 @@ def _line(part: pd.DataFrame) -> Line:
         loses_nic=bool(part["loses_nic"].any()),
         comes_and_goes=bool(part["comes_and_goes"].any()),
         faulted=bool(part["faulted"].any()),
-        statuses=_statuses(part),
+        statuses=tally(zip(part["status"], part["expected"], strict=True)),
         as_expected=bool(part.loc[conclusive, "expected"].all()) if conclusive.any() else None,
         conclusive=int(conclusive.sum()),
         inconclusive=int((~conclusive).sum()),
@@ -158,11 +162,3 @@ def _line(part: pd.DataFrame) -> Line:
         worst={name: metric.together(part[name], "worst") for name, metric in METRICS.items()},
         told={name: metric.together(part[name], low=low[name]) for name, metric in METRICS.items()},
     )
-
-
-def _statuses(part: pd.DataFrame) -> str:
-    """``4 ok, 1 inconclusive``; a failure that is expected is marked as such, and an end without one that is not."""
-    words = [
-        ended(status, expected=expected) for status, expected in zip(part["status"], part["expected"], strict=True)
-    ]
-    return ", ".join(f"{count} {word}" for word, count in sorted(Counter(words).items()))

@@ -15,7 +15,7 @@ ABOUT = ("machine", "cluster", "program", "experiment")
 PLANNED = ("workload", "system", "fault")
 """The tables of an experiment that decide what a number is of."""
 LONGEST = 120
-UNKNOWN = "not known"
+UNKNOWN, NOT_SET = "not known", "not set"
 CONGESTION_CONTROL = ("cluster", "congestion control")
 """Facts that older and simulated runs do not record; their absence is no difference."""
 
@@ -46,7 +46,8 @@ def differences(runs: Sequence[LoadedRun]) -> list[Difference]:
     keys = dict.fromkeys(key for of_run in facts.values() for key in of_run)
     found = []
     for about, what in sorted(keys, key=lambda key: ABOUT.index(key[0])):
-        values = {name: of_run.get((about, what), UNKNOWN) for name, of_run in facts.items()}
+        absent = NOT_SET if about == "experiment" else UNKNOWN
+        values = {name: of_run.get((about, what), absent) for name, of_run in facts.items()}
         told = set(values.values())
         if (about, what) == CONGESTION_CONTROL:
             told.discard(UNKNOWN)
@@ -57,8 +58,6 @@ def differences(runs: Sequence[LoadedRun]) -> list[Difference]:
 
 def _is_of_all(key: str, runs: Collection[Mapping[str, str]]) -> bool:
     """Whether every run has what `key` is of: the same system or fault. Which ones a run has is seen in its tables."""
-    if key == "workload.gpus":  # told as ranks of a host
-        return False
     of = key.partition("].")[0]
     return of == key or all(any(other.startswith(f"{of}].") for other in run) for run in runs)
 
@@ -68,7 +67,6 @@ def _facts(run: LoadedRun) -> dict[tuple[str, str], str]:
     facts = {("machine", key): _text(provenance.get(key)) for key in MACHINE}
     facts |= {("program", "commit"): _text(commit_of(run.run)), ("program", "dirty"): _text(dirty_of(run.run))}
     facts |= {("program", name): _text(value) for name, value in _table(provenance.get("versions")).items()}
-    facts["cluster", "ranks a host"] = _text(_table(run.run.experiment.get("workload")).get("gpus", 1))
     facts[CONGESTION_CONTROL] = _text(_table(provenance.get("cluster")).get("congestion_control"))
     cluster = _table(run.run.experiment.get("cluster"))
     return facts | {("cluster", name): _text(value) for name, value in cluster.items()}

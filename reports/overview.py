@@ -203,7 +203,7 @@ def _with_smaller(cell: Cell, own: Sequence[Line], metric: str) -> Cell:
         values = [line[metric].median for line in lines if line[metric].n]
         ends = " to ".join(dict.fromkeys(map(number, (min(values), max(values)))))
         value = f"{ends} {METRICS[metric].unit}".strip()
-        unknown = _not_known_in(lines, metric)
+        unknown = not_known_in(lines, metric)
         of = " to ".join(dict.fromkeys(map(sized, (group[0], group[-1]))))
         told.append(f"{value} at {of}{f' ({unknown})' if unknown else ''}")
     return replace(cell, detail="\n".join(filter(None, (cell.detail, *told))))
@@ -294,18 +294,17 @@ def _with_unknown(cell: Cell, cells: Sequence[Line], own: Sequence[Line], metric
     none = [line for line in cells if nothing_after(line)]
     told = [f"{NOTHING_AFTER} the fault: {named(none, cells)}"] if none and metric == "slowdown" else []
     sizes = {line.size_bytes for line in own}
-    unknown = _not_known_in(cells, metric)
+    unknown = not_known_in(cells, metric)
     unknown += at_size(max(line.size_bytes for line in cells)) if unknown and len(sizes) > 1 else ""
     return _with_caveat(cell, "\n".join(filter(None, (unknown, *told))))
 
 
 def nothing_after(line: Line) -> bool:
     """Whether it went on, but no iteration lies after the fault (and before its repair)."""
-    speeds = ("after_gbs", "after_tokens_s", "after_ms")
-    return line.faulted and line.conclusive > line.stopped and not any(line[speed].n for speed in speeds)
+    return line.faulted and line.conclusive > line.stopped and not line.runs_after
 
 
-def _not_known_in(lines: Sequence[Line], metric: str) -> str:
+def not_known_in(lines: Sequence[Line], metric: str) -> str:
     """In how many of the trials that went on it is not known; empty: in none."""
     went_on = [line for line in lines if line.faulted]
     unknown = sum(line.unknown(METRICS[metric]) for line in went_on)

@@ -364,7 +364,7 @@ def _story(run: LoadedRun, trial: Trial) -> str:
     """A timeline in words: the fault, and its cost."""
     view, told = view_of(run, trial), []
     if trial.fault:
-        named = [f"{each.kind} on {each.host} {each.nic}" for each in (trial.fault, *trial.further_faults)]
+        named = [f"{each.kind} on {each.host} {each.nic}" for each in trial.faults]
         more = [f"{len(named) - MOST_NAMED} more faults"] if len(named) > MOST_NAMED else []
         told.append(", ".join([*named[:MOST_NAMED], *more]))
     for name in ("detect_ms", "slowdown", "lost_ms", "error_after_ms"):

@@ -14,7 +14,7 @@ import pandas as pd
 from r2ccl_core.units import format_rate
 from reports import stats
 from reports.headline import Line, headline
-from reports.overview import cells_of, limited, listed, unmeasured, where, with_share
+from reports.overview import cells_of, limited, listed, not_known_in, unmeasured, where, with_share
 from reports.setting import Setting
 from reports.trained import training_sentences
 from reports.trial import Trial
@@ -312,11 +312,8 @@ def _lost(lines: Sequence[Line]) -> str:
 
 def _partly(lines: Sequence[Line]) -> str:
     """In how many trials T/T0 and time lost are not known, so that nothing before is of all of them."""
-    went_on = [line for line in lines if line.faulted]
-    counts = {"T/T0": [li.disturbed_slowdown for li in went_on], "time lost": [li.disturbed for li in went_on]}
-    unknown = [f"{what} in {sum(count)}" for what, count in counts.items() if sum(count)]
-    trials = sum(line.conclusive - line.stopped for line in went_on)
-    return f"; not known of {plural(trials, 'trial')}: {', '.join(unknown)}" if unknown else ""
+    told = {what: not_known_in(lines, metric) for what, metric in (("T/T0", "slowdown"), ("time lost", "lost_ms"))}
+    return "".join(f"; {what} {unknown}" for what, unknown in told.items() if unknown)
 
 
 def _switch(faulted: pd.DataFrame) -> str:

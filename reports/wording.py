@@ -1,5 +1,8 @@
 """Numbers as people read them: three digits, no exponent, the correct sign, a dash for an unknown value."""
 
+from collections import Counter
+from collections.abc import Iterable
+
 from r2ccl_core.units import format_size
 
 NOTHING = "\N{EN DASH}"
@@ -72,6 +75,12 @@ def ended(status: str, *, expected: bool) -> str:
     if status == "failed" and expected:
         return STOPPED
     return f"{status} (not expected)" if status == "ok" and not expected else status
+
+
+def tally(ends: Iterable[tuple[str, bool]]) -> str:
+    """``4 ok, 1 stopped (expected)``: of trials, each with its status and whether that is expected."""
+    counts = Counter(ended(status, expected=expected) for status, expected in ends)
+    return ", ".join(f"{count} {word}" for word, count in sorted(counts.items()))
 
 
 def at_size(size_bytes: int) -> str:

@@ -8,7 +8,7 @@ from harness.sweep.plan import Trial
 from harness.sweep.summary import next_attempt, told
 from reports import trial as stored
 from reports.metrics import METRICS
-from reports.wording import ended
+from reports.wording import tally
 
 
 @dataclass
@@ -30,8 +30,7 @@ class Cell:
     @property
     def statuses(self) -> str:
         """``2 ok, 1 inconclusive``."""
-        shown = [ended(record.status, expected=record.expected) for record in self.records.values()]
-        return ", ".join(f"{shown.count(status)} {status}" for status in sorted(set(shown)))
+        return tally((record.status, record.expected) for record in self.records.values())
 
     def told(self, metric: str) -> float | None:
         """A metric over the repeats so far."""

@@ -13,7 +13,7 @@ from reports import trial as stored
 from reports.metrics import METRICS, cost
 from reports.metrics.metric import Metric
 from reports.metrics.view import View
-from reports.wording import ended
+from reports.wording import tally
 
 SHORT = [metric for metric in METRICS.values() if metric.short]
 """The metrics that the terminal shows."""
@@ -97,8 +97,7 @@ def _low(metric: Metric, views: Sequence[View]) -> int:
 
 
 def _line(size_bytes: int, system: str, points: str, records: Sequence[stored.Trial]) -> Line:
-    statuses = [ended(r.status, expected=r.expected) for r in records]
-    counted = ", ".join(f"{statuses.count(s)} {s}" for s in sorted(set(statuses)))
+    counted = tally((r.status, r.expected) for r in records)
     return Line(size_bytes, system, points, counted, told(records, SHORT), dict(_known_in(records)))
 
 

@@ -107,7 +107,7 @@ def _end(line: Line) -> str:
     """Why nothing follows the fault in a cell: it stopped, or was not measured; empty if something may."""
     if not line.conclusive:
         return NOT_MEASURED
-    return "stopped" if line.stopped and not any(line[f"after_{kind}"].n for kind in ("gbs", "tokens_s", "ms")) else ""
+    return "stopped" if line.stopped and not line.runs_after else ""
 
 
 def _rank(row: Row) -> tuple[bool, float]:

@@ -4,7 +4,7 @@ Single trials are drawn beside the median, so that readers can judge an interval
 is that of the tables: a trial whose value is not known because it is too low counts as a low one.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Sequence
 
 import pandas as pd
 import seaborn as sns
@@ -15,6 +15,7 @@ from reports.figures import style
 from reports.metrics import METRICS
 from reports.wording import NOT_KNOWN, NOT_MEASURED, NOTHING_AFTER, sized
 
+CELL = ["size_bytes", "system"]
 DODGE = 0.5
 MAX_DOTS = 2000
 """At most this many single trials are drawn; more would be a smear, and megabytes of SVG."""
@@ -45,7 +46,7 @@ def counted(frame: pd.DataFrame, column: str) -> pd.DataFrame:
         pd.DataFrame(
             {"size_bytes": size, "system": system, column: stats.with_low(part[column], int(low[part.index].sum()))}
         )
-        for (size, system), part in frame.groupby(["size_bytes", "system"], sort=False)
+        for (size, system), part in frame.groupby(CELL, sort=False)
     ]
     return pd.concat(parts) if parts else frame.head(0)
 
@@ -53,27 +54,30 @@ def counted(frame: pd.DataFrame, column: str) -> pd.DataFrame:
 def captioned(frame: pd.DataFrame, column: str, otherwise: str = "no value", shown: Collection[str] = ()) -> str:
     """How many repeats a point has, and which cells have no point and why: `otherwise`, where no outcome explains it.
     Cells whose outcome is among `shown` are drawn in another way."""
-    values = counted(frame, column).groupby(["size_bytes", "system"]).size().index
-    known = frame[frame[column].notna()].groupby(["size_bytes", "system"]).size()
-    points = known[known.index.isin(values)]
-    told = f"{style.count_text(points, 'repeat')} per point" if len(points) else "no point"
+    drawn = _drawn(frame, column)
+    known = [int(part[column].count()) for cell, part in frame.groupby(CELL, sort=False) if cell in drawn]
+    told = f"{style.count_text(pd.Series(known), 'repeat')} per point" if known else "no point"
     lacking = gaps(frame, column, otherwise, shown)
     return f"{told}, none for {lacking}" if lacking else told
 
 
 def gaps(frame: pd.DataFrame, column: str, otherwise: str = "no value", shown: Collection[str] = ()) -> str:
     """Which cells have no median, and why, as in `captioned`; empty: all have one."""
-    values = counted(frame, column)
+    drawn = _drawn(frame, column)
     found: dict[tuple[str, str], list[int]] = {}
-    for (size, system), part in frame.groupby(["size_bytes", "system"], sort=False):
-        if ((values["size_bytes"] == size) & (values["system"] == system)).any():
-            continue
-        if (why := _why(part, column, otherwise)) not in shown:
+    for (size, system), part in frame.groupby(CELL, sort=False):
+        if (size, system) not in drawn and (why := _why(part, column, otherwise)) not in shown:
             found.setdefault((str(system), why), []).append(int(str(size)))
     alike: dict[str, list[str]] = {}
     for (system, why), sizes in found.items():
         alike.setdefault(f"{_at(sizes, frame, system)} ({why})", []).append(system)
     return ", ".join(f"{' and '.join(names)}{rest}" for rest, names in alike.items())
+
+
+def _drawn(frame: pd.DataFrame, column: str) -> set[Hashable]:
+    """The cells that have a median."""
+    values = counted(frame, column)
+    return set(zip(values["size_bytes"], values["system"], strict=True))
 
 
 def _at(sizes: Sequence[int], frame: pd.DataFrame, system: str) -> str:

@@ -257,7 +257,7 @@ def test_an_interrupted_sweep_says_so_keeps_its_rows_and_goes_on(
     stored = json.loads((run / "run.json").read_text())
     now = stored["provenance"]["source"]
     (run / "run.json").write_text(json.dumps(stored | {"provenance": stored["provenance"] | {"source": "before"}}))
-    again = harness(*words, program=UNREPORTED)
+    again = harness(*words)
     assert again.returncode == 0
     first, second, *_ = again.stdout.splitlines()
     assert first == f"resuming {run}"

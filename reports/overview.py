@@ -284,7 +284,8 @@ def _lost(cells: Sequence[Line]) -> Cell:
     cell, known = _spread(cells, "lost_ms"), [line for line in cells if line["lost_ms"].n]
     if not known:
         return Cell(NOT_KNOWN) if any(line.disturbed for line in cells) else cell
-    worst = f"worst trial {number(max(line.worst['lost_ms'] for line in known))} ms"
+    # A trial may be known in a cell whose median is not.
+    worst = f"worst trial {number(max(ms for line in cells if (ms := line.worst['lost_ms']) == ms))} ms"
     return Cell(f"{cell.text} ms", cell.detail if len(known) > 1 and cell.detail else worst)
 
 

@@ -284,7 +284,8 @@ def _says(part: pd.DataFrame, metrics: Sequence[str]) -> str:
     for metric in (METRICS[name] for name in metrics if name in METRICS):
         known = [line for line in lines if line[metric.name].n]
         values = [_said(line, metric, known) for line in at_largest(known)]
-        if metric.of == "trials that went on" and (lacking := points.gaps(part, metric.name)):
+        why = hit_cost.LACKING.get(metric.name, "no value")
+        if part["faulted"].any() and metric.of.endswith("went on") and (lacking := points.gaps(part, metric.name, why)):
             values.append(f"none for {lacking}")
         if values:
             what = f"{metric.meaning.partition(' (')[0]}: " if len(metrics) > 1 else ""

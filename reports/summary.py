@@ -299,8 +299,9 @@ def _lost(lines: Sequence[Line]) -> str:
     if not known:
         return ""
     sizes = sorted({line.size_bytes for line in known})
-    most = number(max(line.worst["lost_ms"] for line in known))
-    worst = f", at most {most} ms" if sum(line["lost_ms"].n for line in known) > 1 else ""
+    most = [ms for line in lines if (ms := line.worst["lost_ms"]) == ms]  # also where no median is known
+    several = len(most) > 1 or known[0]["lost_ms"].n > 1
+    worst = f", at most {number(max(most))} ms" if several else ""
     at = f"{'' if len(sizes) > 1 else at_size(known[0].size_bytes)}{worst}".removeprefix(" ").removeprefix(", ")
     where = f" ({at})" if at else ""
     medians = ", ".join(

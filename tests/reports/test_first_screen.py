@@ -327,3 +327,19 @@ def test_the_latest_stop_of_all_sizes_stands_with_its_size(frame: pd.DataFrame) 
     made = frame[frame["scenario"] == "nic_down"].assign(error_after_ms=frame["error_after_ms"].mask(late, 506.0))
     (row,) = [row for row in overview(headline(made)) if row.system == "failstop"]
     assert (row.after.text, row.after.detail) == ("stopped", "at most 506 ms after the fault at 64KiB")
+
+
+def test_the_worst_trial_is_one_of_all_that_are_known(frame: pd.DataFrame) -> None:
+    """A cell whose median is not known may have the worst: 25.6 ms were told where 34.5 are known."""
+    own = frame[(frame["system"] == "balance") & (frame["size_bytes"] == frame["size_bytes"].max())]
+    own = own[own["case"].isin(own["case"].unique()[:2])]
+    cell = own["case"] == own["case"].iloc[0]
+    known = own.assign(lost_ms=own["lost_ms"].mask(cell), reads_low=cell, disturbed=cell.map({True: "slow", False: ""}))
+    first = known.index[cell][0]
+    known.loc[first, "lost_ms"] = 9000.0
+    known.loc[first, ["reads_low", "disturbed"]] = [False, ""]
+    lines = headline(known)
+    assert any(not line["lost_ms"].n and line.worst["lost_ms"] == 9000 for line in lines)
+    (row,) = overview(lines)
+    assert row.lost.detail == "worst trial 9000 ms"
+    assert "at most 9000 ms" in " ".join(sentences(known, []))

@@ -487,3 +487,9 @@ def test_nothing_to_report_is_one_line(tmp_path: Path) -> None:
         write_report(folder)
     assert "\n" not in str(caught.value)
     assert not (folder / "report.html").exists()
+
+
+def test_the_alternative_text_of_healthy_trials_speaks_of_no_fault(tmp_path: Path) -> None:
+    frame = trial_frame(load_folders([make_run(tmp_path, repeats=1, fault=False, counters=False)]))
+    said = _says(frame, ["before_gbs", "after_gbs"])
+    assert "failstop at 64MiB: " in said and "none for" not in said

@@ -150,9 +150,12 @@ def _cells(
     names = chosen["system"] + chosen["size_bytes"].map(lambda size: at_size(int(size)))
     for name, part in chosen.groupby(names + ", " + chosen["case"], sort=False):
         known = stats.known(part[metric.name])
-        unknown = part[part[metric.name].isna()]
+        slowed = metric.not_known(part)
+        without = part[part[metric.name].isna() & ~slowed]
         elsewhere = metric.of_faults and _has_value_under(metric, frame, part)
-        missing = sum(elsewhere or _should_have(metric, frame, row) for _, row in unknown.iterrows())
+        missing = int(slowed.sum()) + sum(
+            elsewhere or _should_have(metric, frame, row) for _, row in without.iterrows()
+        )
         every = bound.get("of") == "worst"
         if not known.size:
             holes += [str(name)] if missing else []
@@ -163,8 +166,7 @@ def _cells(
             holes.append(str(name))
             continue
         of = f"{known.size} of " if missing else ""
-        slowed = int(metric.not_known(part).sum())
-        between = (counted, counted) if every or not slowed else stats.median_between(known, slowed)
+        between = (counted, counted) if every or not slowed.any() else stats.median_between(known, int(slowed.sum()))
         cells.append(_Cell(f"{name}, {of}{plural(int(known.size) + missing, 'trial')}", counted, *between))
         if missing and every:
             partly[str(name)] = missing
@@ -178,11 +180,10 @@ def _has_value_under(metric: Metric, frame: pd.DataFrame, part: pd.DataFrame) ->
 
 
 def _should_have(metric: Metric, frame: pd.DataFrame, row: "pd.Series[Any]") -> bool:
-    """Whether a trial without a value is a gap; for an inconclusive trial, the conclusive ones of its cell decide, or
-    of its fault, or of its system."""
-    disturbed = bool(metric.not_known(row.to_frame().T).any())
-    # Healed before an iteration began: none lies after the fault. A disturbed trial has a gap for its own sake.
-    if pd.isna(row["after_ms"]) and not pd.isna(row["repaired_ms"]) and not disturbed:
+    """Whether a trial without a value, and not for being unknown, is a gap; for an inconclusive trial,
+    the conclusive ones of its cell decide, or of its fault, or of its system."""
+    # Healed before an iteration began: none lies after the fault.
+    if pd.isna(row["after_ms"]) and not pd.isna(row["repaired_ms"]):
         return False
     if row["status"] == "inconclusive":
         alike = frame[(frame["system"] == row["system"]) & frame["faulted"] & (frame["status"] != "inconclusive")]

@@ -9,7 +9,7 @@ metric that is a total (`reports.metrics`), totals are shown and judged, scaled 
 import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import pandas as pd
 
@@ -23,7 +23,8 @@ from reports.stats import MIN_EFFECT, Estimate, estimate
 Conclusion = Literal[
     "regression", "worse, not beyond the tolerance", "worse, not shown to be beyond it", "no difference shown",
     "better", "same", "too few repeats", "too few known repeats", "too few conclusive repeats", "not measured in NEW",
-    "inconclusive in NEW", "not known in NEW", "only in NEW", "not run in NEW", "no error in NEW",
+    "inconclusive in NEW", "not known in NEW", "not run in NEW", "no error in NEW", "not measured in BASE",
+    "inconclusive in BASE", "not known in BASE", "not run in BASE", "no error in BASE", "stopped in BASE",
     "no ratio of such values",
 ]  # fmt: skip
 UNKNOWN = ("not run in NEW", "inconclusive in NEW", "not known in NEW")
@@ -153,9 +154,9 @@ def _judged(
     paired: bool,
 ) -> tuple[Change | None, Conclusion]:
     if not base:
-        return None, "only in NEW"
+        return None, _all_failed(rule.metric, base_part, "stopped in BASE") or _missing(rule.metric, base_part, "BASE")
     if not new:
-        return None, _missing(rule.metric, new_part)
+        return None, _all_failed(rule.metric, new_part, "regression") or _missing(rule.metric, new_part, "NEW")
     if METRICS[rule.metric].aggregate == "total":
         return None, _counts(rule, base, new)
     found = change(base, new, relative=rule.tolerance.relative, paired=paired)
@@ -177,18 +178,24 @@ def _unknown(part: pd.DataFrame, metric: str) -> "pd.Series[bool]":
     return unknown & part[metric].isna()
 
 
-def _missing(metric: str, part: pd.DataFrame) -> Conclusion:
-    """Why NEW, whose trials of the cell are `part`, has no value."""
-    if part.empty:
-        return "not run in NEW"
-    if (part["status"] == "inconclusive").all():
-        return "inconclusive in NEW"
-    if (_unknown(part, metric) | part[metric].notna()).all():
-        return "not known in NEW"
+def _all_failed(metric: str, part: pd.DataFrame, otherwise: Conclusion) -> Conclusion | None:
+    """`otherwise` if the measure is one of trials that go on, and every conclusive one of `part` failed."""
     ended = part[part["status"] != "inconclusive"]
-    if METRICS[metric].of.endswith("went on") and (ended["status"] == "failed").all():
-        return "regression"
-    return "no error in NEW" if metric == "error_after_ms" else "not measured in NEW"
+    failed = not ended.empty and METRICS[metric].of.endswith("went on") and (ended["status"] == "failed").all()
+    return otherwise if failed else None
+
+
+def _missing(metric: str, part: pd.DataFrame, side: Literal["BASE", "NEW"]) -> Conclusion:
+    """Why one side, whose trials of the cell are `part`, has no value."""
+    if part.empty:
+        why = "not run in"
+    elif (part["status"] == "inconclusive").all():
+        why = "inconclusive in"
+    elif (_unknown(part, metric) | part[metric].notna()).all():
+        why = "not known in"
+    else:
+        why = "no error in" if metric == "error_after_ms" else "not measured in"
+    return cast(Conclusion, f"{why} {side}")
 
 
 def _counts(rule: Rule, base: dict[Hashable, float], new: dict[Hashable, float]) -> Conclusion:

@@ -14,7 +14,7 @@ from reports import stats
 from reports.metrics import METRICS
 from reports.metrics.metric import Metric
 from reports.stats import Estimate
-from reports.wording import tally
+from reports.wording import NOT_KNOWN, tally
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Line:
     disturbed: int
     """Trials whose time lost is not known, because something else slowed their healthy iterations."""
     disturbed_slowdown: int
-    """Those of them whose T/T0 is not known either."""
+    """Trials whose T/T0 is not known for the same reason."""
     stopped: int
     """Trials that ended with an error."""
     checked: int
@@ -78,6 +78,11 @@ class Line:
         if not metric.against_healthy:
             return 0
         return self.disturbed_slowdown if metric.by_medians else self.disturbed
+
+    def median_not_known(self, metric: Metric) -> str:
+        """``not known``, and in how many trials if `metric` is known in the others; those alone have no median."""
+        unknown, trials = self.unknown(metric), self.conclusive - self.stopped
+        return NOT_KNOWN if unknown >= trials else f"{NOT_KNOWN} in {unknown} of {trials}"
 
     @property
     def with_fault(self) -> bool:

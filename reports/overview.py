@@ -161,7 +161,7 @@ def listed_and(names: Sequence[str]) -> str:
 def _without_unmeasured(cell: Cell, cells: Sequence[Line]) -> Cell:
     """Returns `cell` with the number of `cells` that it is not about, because they were not measured."""
     missing = sum(not line.conclusive for line in cells)
-    if not missing or cell.text == NOTHING:
+    if not missing or missing == len(cells):  # then the row says so
         return cell
     return _with_caveat(cell, f"{missing} of {plural(len(cells), 'cell')} {NOT_MEASURED}")
 
@@ -195,17 +195,19 @@ def _with_smaller(cell: Cell, own: Sequence[Line], metric: str) -> Cell:
     for line in sorted(own, key=lambda line: line.size_bytes):
         if line.faulted and id(line) not in top:
             smaller.setdefault(line.size_bytes, []).append(line)
-    sizes = [size for size, lines in smaller.items() if any(line[metric].n for line in lines)]
+    sizes = [
+        size for size, some in smaller.items() if any(line[metric].n for line in some) or not_known_in(some, metric)
+    ]
     groups = [[size] for size in sizes] if len(sizes) <= MOST_SIZES else [sizes]
     told = []
     for group in groups:
         lines = [line for size in group for line in smaller[size]]
         values = [line[metric].median for line in lines if line[metric].n]
-        ends = " to ".join(dict.fromkeys(map(number, (min(values), max(values)))))
-        value = f"{ends} {METRICS[metric].unit}".strip()
+        ends = " to ".join(dict.fromkeys(map(number, (min(values), max(values))))) if values else ""
+        value = f"{ends} {METRICS[metric].unit}".strip() if values else ""
         unknown = not_known_in(lines, metric)
         of = " to ".join(dict.fromkeys(map(sized, (group[0], group[-1]))))
-        told.append(f"{value} at {of}{f' ({unknown})' if unknown else ''}")
+        told.append(f"{value or unknown} at {of}{f' ({unknown})' if value and unknown else ''}")
     return replace(cell, detail="\n".join(filter(None, (cell.detail, *told))))
 
 

@@ -26,7 +26,7 @@ from reports.state import effect_text
 from reports.stats import Estimate
 from reports.targets import Target
 from reports.trial import Trial
-from reports.wording import NOT_KNOWN, sized
+from reports.wording import sized
 
 TEMPLATES = Path(__file__).parent / "templates"
 MAX_TRIAL_ROWS = 2000
@@ -229,7 +229,7 @@ def told(line: Line, metric: Metric) -> Markup:
     """A metric of a line: its total, or its median with interval and worst trial."""
     value, unknown = line[metric.name], line.unknown(metric)
     if unknown and not value.n:
-        return Markup("{}").format(NOT_KNOWN)
+        return Markup("{}").format(line.median_not_known(metric))
     if metric.aggregate == "total" and metric.name != "wrong":
         return Markup("{}").format(number(line.told[metric.name], 15) if value.n else "\N{EN DASH}")
     if metric.aggregate == "total":

@@ -59,7 +59,7 @@ from reports.summary import scope, sentences
 from reports.targets import Target, targets
 from reports.trial import Trial
 from reports.unwatched import unwatched_hosts
-from reports.wording import at_size, ended, number
+from reports.wording import at_size, ended, number, plural
 
 MOST_NAMED = 4
 """At most so many trials are named in a line about several."""
@@ -366,7 +366,7 @@ def _story(run: LoadedRun, trial: Trial) -> str:
     view, told = view_of(run, trial), []
     if trial.fault:
         named = [f"{each.kind} on {each.host} {each.nic}" for each in trial.faults]
-        more = [f"{len(named) - MOST_NAMED} more faults"] if len(named) > MOST_NAMED else []
+        more = [plural(len(named) - MOST_NAMED, "more fault")] if len(named) > MOST_NAMED else []
         told.append(", ".join([*named[:MOST_NAMED], *more]))
     for name in ("detect_ms", "slowdown", "lost_ms", "error_after_ms"):
         value = METRICS[name].value(view)

@@ -216,13 +216,14 @@ def _system(trials: pd.DataFrame, lines: Sequence[Line], cells: Sequence[Line]) 
         return f"{name} {_over_scenarios(lines, cells)}{_partly(lines)}{lost}."
     known = [line for line in lines if line["slowdown"].n]
     if not known:
-        return f"{name}{_no_slowdown(faulted)}{lost}."
+        return f"{name} went on{_lost(lines)}{_no_slowdown(faulted)}{lost}."
     largest = [line for line in known if line.size_bytes == max(each.size_bytes for each in known)]
     shares = (f"{-100 / median:.0f}" for median in _ends([-line["slowdown"].median for line in largest]))
     left = " to ".join(dict.fromkeys(shares))
     models = dict.fromkeys(number(line.model) for line in largest if line.model is not None)
     model = f"; the model says {', '.join(models)}" if models else ""
-    kept = f"{name} went on at {left} % of its healthy speed (T/T0 {_per_size(known)}{model})"
+    at = at_size(largest[0].size_bytes) if len(known) > len(largest) else ""
+    kept = f"{name} went on at {left} % of its healthy speed{at} (T/T0 {_per_size(known)}{model})"
     return f"{kept}{_lost(lines)}{_partly(lines)}{_switch(faulted)}{lost}."
 
 
@@ -230,11 +231,11 @@ def _no_slowdown(faulted: pd.DataFrame) -> str:
     slowed = int(faulted["disturbed_slowdown"].sum())
     if slowed:
         return (
-            " went on; how fast, against healthy iterations, is not known, because something else slowed these in "
+            "; how fast, against healthy iterations, is not known, because something else slowed these in "
             f"{slowed} of {plural(len(faulted), 'trial')}"
         )
     why = "those on the old schedule, and the one that switches it, do not count: raise workload.iterations"
-    return f": no trial has iterations both before and after the fault ({why})"
+    return f"; its T/T0 is not known: no trial has iterations both before and after the fault ({why})"
 
 
 def _over_scenarios(lines: Sequence[Line], cells: Sequence[Line]) -> str:

@@ -9,7 +9,7 @@ from reports.headline import Line
 from reports.metrics import METRICS
 from reports.metrics.metric import Metric
 from reports.stats import Estimate
-from reports.wording import NOT_KNOWN, NOTHING, number, sized
+from reports.wording import NOTHING, number, sized
 
 ABOUT = ("case", "size_bytes", "system", "mode", "statuses", "model", "checked")
 """The first columns of the CSV, named as in `Line`; every metric follows."""
@@ -34,7 +34,7 @@ def cell_of(line: Line, metric: Metric) -> str:
         return number(line.told[metric.name], 15) if line[metric.name].n else "unchecked"
     value, unknown = line[metric.name], line.unknown(metric)
     if unknown and not value.n:
-        return NOT_KNOWN
+        return line.median_not_known(metric)
     known = f" (known in {value.n} of {value.n + unknown})" if unknown else ""
     return _estimate(value, 100 if metric.percent else 1) + known
 

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from reports import stats
 from reports.figures import style
 from reports.metrics import METRICS
-from reports.wording import NOT_KNOWN, NOT_MEASURED, NOTHING_AFTER, sized
+from reports.wording import NOT_KNOWN, NOT_MEASURED, NOTHING_AFTER, plural, sized
 
 CELL = ["size_bytes", "system"]
 DODGE = 0.5
@@ -58,7 +58,7 @@ def captioned(frame: pd.DataFrame, column: str, otherwise: str = "no value", sho
     known = [int(part[column].count()) for cell, part in frame.groupby(CELL, sort=False) if cell in drawn]
     told = f"{style.count_text(pd.Series(known), 'repeat')} per point" if known else "no point"
     lacking = gaps(frame, column, otherwise, shown)
-    return f"{told}, none for {lacking}" if lacking else told
+    return f"{told}{', none for' if known else ':'} {lacking}" if lacking else told
 
 
 def gaps(frame: pd.DataFrame, column: str, otherwise: str = "no value", shown: Collection[str] = ()) -> str:
@@ -94,7 +94,11 @@ def _why(part: pd.DataFrame, column: str, otherwise: str) -> str:
     if ends == {"failed"} and metric.of.endswith("went on"):
         return "stopped"
     if metric.not_known(part).any():
-        return NOT_KNOWN
+        unknown, trials = (
+            int(metric.not_known(part).sum()),
+            int((~part["status"].isin(["inconclusive", "failed"])).sum()),
+        )
+        return NOT_KNOWN if unknown >= trials else f"{NOT_KNOWN} in {unknown} of {plural(trials, 'trial')}"
     if part["before_ms"].isna().all():
         return "no iteration before the fault"
     return f"{NOTHING_AFTER} the fault" if part["after_ms"].isna().all() else otherwise

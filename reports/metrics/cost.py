@@ -2,7 +2,7 @@
 
 from reports import stats
 from reports.metrics.metric import ALIKE, Metric
-from reports.metrics.view import DIFFER, View
+from reports.metrics.view import DIFFER, SLOWER, View
 from reports.wording import plural
 
 
@@ -31,14 +31,17 @@ def disturbed_slowdown(view: View) -> bool:
 
 def reads_low(view: View, by_medians: bool = False) -> bool:
     """Whether the time lost (`by_medians`: T/T0) is not known because it is too low."""
-    return bool(disturbed(view)) and (view.slowdown_reads_low if by_medians else view.reads_low)
+    if by_medians:
+        return disturbed_slowdown(view) and view.slowdown_reads_low
+    return bool(disturbed(view)) and view.reads_low
 
 
 def not_known(view: View) -> str:
     """The same as a statement about the trial."""
     lost, slowdown = disturbed(view), disturbed_slowdown(view)
     what = " and ".join(["time lost"] * bool(lost) + ["T/T0"] * slowdown)
-    return f"{what} not known: {lost or DIFFER}" if what else ""
+    why = lost or (SLOWER if view.slowdown_reads_low else DIFFER)
+    return f"{what} not known: {why}" if what else ""
 
 
 def unknown_costs(trials: int, slowdowns: int) -> str:

@@ -35,6 +35,9 @@ DOUBTFUL = 0.05
 DIFFER = "the iterations before the fault differ too much among themselves"
 """Why a mean is none to compare with, whichever way the cost then seems to err; every other reason makes it too low."""
 
+SLOWER = "the iterations before the fault were slower than those after it"
+"""Why the medians are none to compare with either."""
+
 NO_TABLE: "Callable[[], pd.DataFrame | None]" = lambda: None  # noqa: E731 - a value, as its type says
 
 
@@ -198,17 +201,16 @@ class View:
         before = self.durations_ns("before")
         if not before or not self.since or not self.healthy_mean_ns:
             return ""
-        if self._differ:
-            lasted = [i.duration_ns for i in self.since]
-            lost = sum(lasted) - len(lasted) * self.healthy_mean_ns
-            if len(lasted) * stats.standard_error(before) > MOST_ERROR * lost:
-                return DIFFER
+        count = len(self.since)
+        most_doubt_ns = MOST_ERROR * (sum(i.duration_ns for i in self.since) - count * self.healthy_mean_ns)
+        if self._differ and count * stats.standard_error(before) > most_doubt_ns:
+            return DIFFER
         faster = 1 - stats.mean(i.duration_ns for i in self.since) / self.healthy_mean_ns
         if self._gains_nothing and faster > DOUBTFUL:
             return "the iterations before the fault were slower than those with it"
         # The hit iteration may hide it in the mean, where the others are few or short.
-        if self._medians_gain:
-            return "the iterations before the fault were slower than those after it"
+        if self._medians_gain and count * (self.healthy_mean_ns - self.usual_ns("after")) > most_doubt_ns:
+            return SLOWER
         return ""
 
     @cached_property

@@ -167,7 +167,8 @@ def test_a_system_that_stops_now_is_a_regression(frames: tuple[pd.DataFrame, pd.
     assert only(compare(base, stopped, rule)).conclusion == "regression"
     assert told(compare(base, stopped, rule), [])[0].startswith("1 of 1 comparison is a regression (first: after_gbs")
     assert only(compare(base, new[new["system"] != "balance"], rule)).conclusion == "not run in NEW"
-    assert only(compare(stopped, new, rule)).conclusion == "only in NEW"
+    assert only(compare(stopped, new, rule)).conclusion == "stopped in BASE"
+    assert only(compare(base[base["system"] != "balance"], new, rule)).conclusion == "not run in BASE"
     unmeasured = compare(base, lacks, rule)
     assert only(unmeasured).conclusion == "not measured in NEW"
     assert regressions(unmeasured) == [] and is_open(unmeasured)
@@ -186,7 +187,7 @@ def test_only_what_both_sides_have_is_counted_as_compared(frames: tuple[pd.DataF
     assert first.startswith(f"{rows.count('regression')} of {both} comparisons ")
     assert left_out == (
         f"{len(found) - both} more measures could not be compared: {rows.count('not run in NEW')} not run in NEW, "
-        f"{rows.count('only in NEW')} only in NEW."
+        f"{rows.count('not run in BASE')} not run in BASE."
     )
     values = json.loads(as_json("a", "b", found, []))
     assert (values["regressions"], values["compared"]) == (rows.count("regression"), both)

@@ -111,6 +111,18 @@ def test_a_system_of_which_nothing_was_measured_says_so(frame: pd.DataFrame) -> 
     assert "balance: not measured, because every trial is inconclusive: all cells." in sentences(holed, [])
 
 
+def test_a_number_that_is_not_known_anywhere_says_so_of_each_size_and_without_what(frame: pd.DataFrame) -> None:
+    own = frame["system"] == "balance"
+    made = without(frame, of(frame, "balance", "flap", "all_reduce"))
+    slowed = own & (made["status"] != "inconclusive")
+    made.loc[slowed, ["disturbed", "disturbed_slowdown"]] = ["slowed", True]
+    made.loc[own, ["slowdown", "lost_ms"]] = float("nan")
+    row = next(row for row in overview(headline(made)) if row.system == "balance")
+    for cell in (row.slowdown, row.lost):
+        assert cell.text == "not known" and cell.detail == "not known in 12 of 12 trials at 64KiB"
+        assert cell.caveat.splitlines() == ["not known in 10 of 10 trials at 8MiB", "1 of 6 cells not measured"]
+
+
 def test_a_smaller_size_that_was_not_measured_is_named_with_it(frame: pd.DataFrame) -> None:
     small = (frame["size_bytes"] < SIZE) & (frame["system"] == "balance") & (frame["case"] == "all_reduce, flap")
     assert small.any()

@@ -180,7 +180,8 @@ def test_json_tells_the_whole_sweep_and_a_missed_bound_is_exit_status_1(tmp_path
 
 @pytest.mark.slow
 def test_a_bound_that_nothing_measured_is_exit_status_3(tmp_path: Path) -> None:
-    done = harness(*TINY, '--set=bound=[{metric="error_after_ms", max=5}]', "--out", str(tmp_path))
+    bound = '--set=bound=[{metric="error_after_ms", max=5}]'
+    done = harness(*TINY, bound, "--out", str(tmp_path), program=UNREPORTED)
     assert done.returncode == 3
     assert "bound not measured: error_after_ms" in done.stdout
 
@@ -257,7 +258,8 @@ def test_an_interrupted_sweep_says_so_keeps_its_rows_and_goes_on(
     stored = json.loads((run / "run.json").read_text())
     now = stored["provenance"]["source"]
     (run / "run.json").write_text(json.dumps(stored | {"provenance": stored["provenance"] | {"source": "before"}}))
-    again = harness(*words)
+    # What went on is reported alike whatever had interrupted it.
+    again = harness(*words, program=PROGRAM if number == signal.SIGINT else UNREPORTED)
     assert again.returncode == 0
     first, second, *_ = again.stdout.splitlines()
     assert first == f"resuming {run}"

@@ -26,6 +26,7 @@ def run(*words: object) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_several_runs_go_into_one_folder(tmp_path: Path) -> None:
     first, second, out = make(tmp_path / "a"), make(tmp_path / "b", 2), tmp_path / "both"
     status, text = run(first, second, "-o", out)
@@ -42,6 +43,7 @@ def test_a_folder_that_is_given_twice_is_refused(tmp_path: Path) -> None:
         assert not out.exists()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_trial_that_cannot_be_read_is_named_on_the_terminal(tmp_path: Path) -> None:
     folder = make(tmp_path)
     broken = sorted((folder / "trials").glob("*/trial.json"))[0]

@@ -11,7 +11,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from synthetic_run import make_run
+from synthetic_run import UNDRAWN, make_run
 from typer.testing import CliRunner
 
 from harness.commands.cli import app
@@ -122,7 +122,7 @@ def test_open_shows_the_page(tmp_path: Path) -> None:
     folder = make(tmp_path)
     env, asked = browser(tmp_path)
     command = [sys.executable, "-m", "harness.commands.cli", "report", str(folder), "--open"]
-    code = f"from harness.commands.cli import main; import sys; sys.argv = {command[2:]!r}; main()"
+    code = f"{UNDRAWN}from harness.commands.cli import main; import sys; sys.argv = {command[2:]!r}; main()"
     subprocess.run([sys.executable, "-c", code], env=env, check=True, capture_output=True)
     assert asked.read_text() == (folder / "report.html").as_uri()
 

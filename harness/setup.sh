@@ -75,19 +75,21 @@ else
 fi
 extras=""
 [ "$1" = test ] && extras="[dev]"
+# Python compiles the few files of PyTorch and of other tools that the tests import; all of them take 25 s.
+later=$([ "$1" = run ] || echo "--no-compile")
 stamp=".venv/.installed$extras"
 if [ ! -e "$stamp" ] || [ -n "$(find pyproject.toml r2ccl_core/native -newer "$stamp" -print -quit)" ]; then
     say "building and installing into .venv (about a minute)"
     # Where tests are asked for, a compiler's warning is an error; elsewhere the compiler may be newer than the code.
     strict=$([ "$1" = run ] || echo "--config-settings=cmake.define.CMAKE_COMPILE_WARNING_AS_ERROR=ON")
-    # shellcheck disable=SC2086  # a word or none
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check $strict --editable ".$extras"
+    # shellcheck disable=SC2086  # words or none
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check $later $strict --editable ".$extras"
     touch "$stamp"
 fi
 torch=.venv/.asked-for-torch # only a build for processors, which is small; where there is none, its tests are skipped
 if [ "$1" = test ] && [ ! -e "$torch" ]; then
     say "PyTorch for processors"
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check "torch==2.13.0+cpu" 2>/dev/null ||
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile "torch==2.13.0+cpu" 2>/dev/null ||
         say "the package index has none: tests that need PyTorch are skipped"
     touch "$torch"
 fi

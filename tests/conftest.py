@@ -1,5 +1,6 @@
 """Makes the modules beside the tests importable, as test folders are no packages and on no path; isolates workers."""
 
+import gc
 import os
 import signal
 import sys
@@ -8,6 +9,8 @@ from runpy import run_path
 
 import pytest
 from hypothesis import settings
+
+from harness.commands.start import ALLOCATIONS
 
 settings.register_profile("any machine", deadline=None)  # how long an example takes depends on what else runs
 settings.load_profile("any machine")
@@ -38,6 +41,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             for item in items:
                 if item.get_closest_marker(mark):
                     item.add_marker(pytest.mark.skip(why))
+
+
+def pytest_collection_finish() -> None:
+    """What pytest holds for thousands of tests is no garbage, and need not be searched for some each time."""
+    gc.freeze()
+    gc.set_threshold(ALLOCATIONS)
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports have no figures, whose drawing takes three quarters of their time: for tests of what else they say."""
+    from reports import report
+
+    whole = report.content
+    monkeypatch.setattr(report, "content", lambda runs, frame, lines, figures=None: whole(runs, frame, lines))
 
 
 # A shell's background job ignores SIGINT, and so would every program that the tests start and interrupt.

@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import typer
+from synthetic_run import UNDRAWN
 
 from harness.cluster import state
 from harness.cluster.processes import identify
@@ -155,7 +156,8 @@ TINY = [*SHORT, "--only=system=balance", "--set=sweep.retries=9"]
 def test_json_tells_the_whole_sweep_and_a_missed_bound_is_exit_status_1(tmp_path: Path) -> None:
     bounds = '--set=bound=[{metric="slowdown", max=0.5}, {metric="before_gbs", min=0.001}]'
     axis = '--set=axis=[{key="workload.warmup", values=[0, 1]}]'
-    done = harness(*TINY, "--json", bounds, axis, "--set=sweep.healthy=ends", "--out", str(tmp_path))
+    words = [*TINY, "--json", bounds, axis, "--set=sweep.healthy=ends", "--out", str(tmp_path)]
+    done = harness(*words, program=UNDRAWN + PROGRAM)
     events = [json.loads(line) for line in done.stdout.splitlines()]
     assert {event["schema"] for event in events} == {1}
     assert [event["event"] for event in events[:2]] == ["sweep_begin", "plan"]
@@ -180,7 +182,8 @@ def test_json_tells_the_whole_sweep_and_a_missed_bound_is_exit_status_1(tmp_path
 
 @pytest.mark.slow
 def test_a_bound_that_nothing_measured_is_exit_status_3(tmp_path: Path) -> None:
-    done = harness(*TINY, '--set=bound=[{metric="error_after_ms", max=5}]', "--out", str(tmp_path))
+    bound = '--set=bound=[{metric="error_after_ms", max=5}]'
+    done = harness(*TINY, bound, "--out", str(tmp_path), program=UNREPORTED)
     assert done.returncode == 3
     assert "bound not measured: error_after_ms" in done.stdout
 
@@ -240,7 +243,7 @@ def test_an_interrupted_sweep_says_so_keeps_its_rows_and_goes_on(
     heeded = [
         "env",
         f"--default-signal={number.name}",
-        *argv(*words, *fresh),
+        *argv(*words, *fresh, program=PROGRAM if number == signal.SIGINT else UNDRAWN + PROGRAM),
     ]  # a background job of a shell ignores SIGINT
     sweep = subprocess.Popen(heeded, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     with sweep:
@@ -257,7 +260,8 @@ def test_an_interrupted_sweep_says_so_keeps_its_rows_and_goes_on(
     stored = json.loads((run / "run.json").read_text())
     now = stored["provenance"]["source"]
     (run / "run.json").write_text(json.dumps(stored | {"provenance": stored["provenance"] | {"source": "before"}}))
-    again = harness(*words)
+    # What went on is reported alike whatever had interrupted it.
+    again = harness(*words, program=PROGRAM if number == signal.SIGINT else UNREPORTED)
     assert again.returncode == 0
     first, second, *_ = again.stdout.splitlines()
     assert first == f"resuming {run}"

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from synthetic_run import UNDRAWN
 
 from harness.cluster import namespaces, netlink, rights, sshd, state
 from harness.cluster.clean import living
@@ -83,7 +84,7 @@ def test_kill_9_at_random_moments(tmp_path: Path) -> None:
         assert set(ours()) <= standing
         assert in_namespaces("net", inodes) == []
         assert finished(runs) == kept
-    last = harness("sweep", str(experiment), "--out", str(runs))
+    last = harness("sweep", str(experiment), "--out", str(runs), before=UNDRAWN)
     # On a busy machine one of many faults may miss its iteration ten times over.
     assert last.returncode in (0, 3), last.stdout + last.stderr
     (run,) = runs.iterdir()
@@ -158,9 +159,11 @@ def cell_of(path: str) -> str:
     return Path(path).parent.name.partition("-a")[0]
 
 
-def harness(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(argv(*words), cwd=ROOT, capture_output=True, text=True)  # the test's limit is the limit
+def harness(*words: str, before: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        argv(*words, before=before), cwd=ROOT, capture_output=True, text=True
+    )  # the test's limit is the limit
 
 
-def argv(*words: str) -> list[str]:
-    return [sys.executable, "-c", "from harness.commands.cli import main; main()", *words]
+def argv(*words: str, before: str = "") -> list[str]:
+    return [sys.executable, "-c", f"{before}from harness.commands.cli import main; main()", *words]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from synthetic_run import make_run
+from synthetic_run import UNDRAWN, make_run
 
 from r2ccl_core.output import UNWRITTEN
 
@@ -46,11 +46,11 @@ OUTPUTS: dict[str, tuple[Callable[[], int], dict[str, str]]] = {
 }
 
 
-def run(how: str, *words: str) -> subprocess.CompletedProcess[str]:
+def run(how: str, *words: str, program: str = START) -> subprocess.CompletedProcess[str]:
     opened, more = OUTPUTS[how]
     out = opened()
     try:
-        code = [sys.executable, "-c", START, *words]
+        code = [sys.executable, "-c", program, *words]
         environment = os.environ | more
         pipe = subprocess.PIPE
         return subprocess.run(code, cwd=ROOT, stdout=out, stderr=pipe, env=environment, text=True, timeout=240)
@@ -86,7 +86,7 @@ def test_a_comparison_ends_with_its_exit_status_whatever_becomes_of_its_words(ho
 
 @pytest.mark.parametrize(("how", "words"), [("full", []), ("left", ["--json"]), ("ascii", [])])
 def test_a_sweep_runs_to_its_end_whatever_becomes_of_its_words(how: str, words: list[str], tmp_path: Path) -> None:
-    ended = run(how, *SWEEP, "--out", str(tmp_path), *words)
+    ended = run(how, *SWEEP, "--out", str(tmp_path), *words, program=UNDRAWN + START)
     assert ended.returncode == 0, ended.stderr
     assert len(list(tmp_path.glob("*/trials/*-r[0-9]/trial.json"))) == 3, "first attempts"
     assert list(tmp_path.glob("*/report.html"))

@@ -11,7 +11,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from synthetic_run import make_run
+from synthetic_run import UNDRAWN, make_run
 from typer.testing import CliRunner
 
 from harness.commands.cli import app
@@ -26,6 +26,7 @@ def run(*words: object) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_several_runs_go_into_one_folder(tmp_path: Path) -> None:
     first, second, out = make(tmp_path / "a"), make(tmp_path / "b", 2), tmp_path / "both"
     status, text = run(first, second, "-o", out)
@@ -42,6 +43,7 @@ def test_a_folder_that_is_given_twice_is_refused(tmp_path: Path) -> None:
         assert not out.exists()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_trial_that_cannot_be_read_is_named_on_the_terminal(tmp_path: Path) -> None:
     folder = make(tmp_path)
     broken = sorted((folder / "trials").glob("*/trial.json"))[0]
@@ -120,7 +122,7 @@ def test_open_shows_the_page(tmp_path: Path) -> None:
     folder = make(tmp_path)
     env, asked = browser(tmp_path)
     command = [sys.executable, "-m", "harness.commands.cli", "report", str(folder), "--open"]
-    code = f"from harness.commands.cli import main; import sys; sys.argv = {command[2:]!r}; main()"
+    code = f"{UNDRAWN}from harness.commands.cli import main; import sys; sys.argv = {command[2:]!r}; main()"
     subprocess.run([sys.executable, "-c", code], env=env, check=True, capture_output=True)
     assert asked.read_text() == (folder / "report.html").as_uri()
 

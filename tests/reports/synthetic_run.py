@@ -20,6 +20,11 @@ MODES = {"failstop": 0, "hot_repair": 1, "balance": 2}
 SLOWDOWN = {0: 1.5, 1: 2.03, 2: 1.52}
 SAMPLE_NS = 10_000_000
 START_NS = 1_790_000_000_000_000_000
+UNDRAWN = (
+    "from reports import report as r; whole = r.content; "
+    "r.content = lambda runs, frame, lines, figures=None: whole(runs, frame, lines); "
+)
+"""The beginning of a program whose report has no figures, as by the fixture of this name."""
 
 
 def make_run(

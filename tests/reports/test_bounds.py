@@ -117,6 +117,7 @@ def test_a_point_of_the_axes_is_a_cell_of_its_own(frame: pd.DataFrame) -> None:
     )
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_missed_bound_stands_in_the_report(folder: Path) -> None:
     stored = json.loads((folder / "run.json").read_text())
     stored["experiment"]["bound"] = [{"metric": "slowdown", "system": "balance", "max": 1.4}]

@@ -208,6 +208,7 @@ def test_axes_are_columns_of_the_table(tmp_path: Path) -> None:
     assert "<th>fault</th>" not in head
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_several_runs_stand_in_one_report_told_apart(tmp_path: Path) -> None:
     first, second = small(tmp_path / "a"), small(tmp_path / "b")
     run = json.loads((second / "run.json").read_text())
@@ -236,6 +237,7 @@ def test_several_runs_stand_in_one_report_told_apart(tmp_path: Path) -> None:
     assert [(d["about"], d["what"]) for d in summary["differences"]] == [("machine", "cpu")]
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
     ("went_on", "told", "commit", "dirty"),
     [
@@ -263,6 +265,7 @@ def test_a_source_that_changed_in_mid_sweep_is_told(
     assert (set(rows["commit"]), set(rows["dirty"])) == ({commit}, {dirty})
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_each_run_of_several_is_held_against_its_own_bounds(tmp_path: Path) -> None:
     first, second = small(tmp_path / "a"), small(tmp_path / "b")
     for folder, limit in ((first, 1.0), (second, 9.0)):

@@ -14,6 +14,7 @@ namespace {
 constexpr size_t kRun = 64;
 constexpr size_t kMaxModulus = 4;
 constexpr size_t kMaxElementBytes = 8;
+constexpr size_t kMostKeptRuns = 256;
 
 uint32_t Mix(uint32_t x) {
   x = (x ^ (x >> 16)) * 0x7feb352du;
@@ -93,6 +94,18 @@ int64_t Combine(ReduceOp op, int64_t a, int64_t b) {
   return 0;
 }
 
+// What the ranks' elements come to, of the values that repeat in a run.
+std::array<int64_t, kMaxModulus> Results(ReduceOp op, const std::vector<uint32_t>& shifts, uint32_t modulus) {
+  std::array<int64_t, kMaxModulus> results{};
+  for (size_t r = 0; r < shifts.size(); ++r) {
+    for (uint32_t k = 0; k < modulus; ++k) {
+      int64_t value = 1 + (shifts[r] + k) % modulus;
+      results[k] = r == 0 ? value : Combine(op, results[k], value);
+    }
+  }
+  return results;
+}
+
 size_t CountWrong(const char* have, const char* want, size_t count, size_t bytes) {
   if (std::memcmp(have, want, count * bytes) == 0) return 0;
   size_t wrong = 0;
@@ -124,19 +137,30 @@ size_t CheckPattern(const Pattern& pattern, DataType type, const void* data, siz
   int64_t active = pattern.op == ReduceOp::kProd ? std::min<int64_t>(pattern.ranks, 6) : pattern.ranks;
   std::vector<uint32_t> keys;
   for (int64_t rank = 0; rank < active; ++rank) keys.push_back(RankKey(pattern, rank));
+  // What a run should be depends on the ranks' shifts alone: where those have fewer combinations than there are runs,
+  // each is made once.
+  size_t combinations = 1;
+  size_t most = std::min(kMostKeptRuns, count / kRun);
+  for (size_t r = 0; r < keys.size() && combinations <= most; ++r) combinations *= modulus;
+  bool keep = combinations <= most;
+  std::vector<Run> runs(keep ? combinations : 1);
+  std::vector<bool> made(runs.size());
+  std::vector<uint32_t> shifts(keys.size());
   size_t wrong = 0;
-  Run run;
   for (size_t at = 0; at < count; at += kRun) {
     auto block = static_cast<uint32_t>(at / kRun);
-    std::array<int64_t, kMaxModulus> results{};
+    auto start = static_cast<uint32_t>(at % modulus);
+    size_t place = 0;
     for (size_t r = 0; r < keys.size(); ++r) {
-      uint32_t shift = static_cast<uint32_t>(at % modulus) + Mix(block ^ keys[r]) % modulus;
-      for (uint32_t k = 0; k < modulus; ++k) {
-        int64_t value = 1 + (shift + k) % modulus;
-        results[k] = r == 0 ? value : Combine(pattern.op, results[k], value);
-      }
+      shifts[r] = start + Mix(block ^ keys[r]) % modulus;
+      if (keep) place = place * modulus + shifts[r] % modulus;
     }
-    EncodeRun(type, modulus, [&](uint32_t k) { return results[k]; }, &run);
+    Run& run = runs[place];
+    if (!keep || !made[place]) {
+      auto results = Results(pattern.op, shifts, modulus);
+      EncodeRun(type, modulus, [&](uint32_t k) { return results[k]; }, &run);
+      made[place] = true;
+    }
     wrong += CountWrong(static_cast<const char*>(data) + at * bytes, run.data(), std::min(kRun, count - at), bytes);
   }
   return wrong;

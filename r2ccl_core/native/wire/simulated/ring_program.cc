@@ -129,7 +129,7 @@ bool RingProgram::Begin(Rank& rank) {
   Operation operation = OperationOf(rank.call);
   size_t bytes = static_cast<size_t>(ring_.elements) * SizeOf(operation.type);
   auto count = static_cast<size_t>(ring_.elements);
-  rank.output.assign(bytes, kOverwritten);
+  if (rank.output.size() != bytes) rank.output.assign(bytes, kOverwritten);  // as one that was kept is
   std::vector<char>& own = ring_.in_place ? rank.output : rank.input;
   own.resize(bytes);
   FillPattern(PatternOf(rank.call), &rank - ranks_.data(), operation.type, own.data(), count);
@@ -189,6 +189,7 @@ void RingProgram::Keep(Rank& rank) {
   std::fill(rank.kept.back().begin(), rank.kept.back().end(), kOverwritten);
   if (rank.kept.size() <= kKept) return;
   if (!IsAsLeft(rank.kept.front())) Break("a buffer was written after its collective had ended");
+  rank.output = std::move(rank.kept.front());  // of the next call
   rank.kept.pop_front();
 }
 

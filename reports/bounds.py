@@ -113,7 +113,7 @@ def _held(frame: pd.DataFrame, bound: Mapping[str, Any]) -> Held | None:
         [f"{plural(sum(partly.values()), 'trial')} of {'these' if len(cells) > 1 else 'this one'}"] if partly else []
     )
     names += f"; not measured: {' and '.join(gaps)}, first {next(iter([*holes, *partly]))}" if gaps else ""
-    if metric.of.startswith("some") and (without := _cells_without(chosen, metric) - len(holes)):
+    if without := _cells_without(chosen, metric) - len(holes):
         names += f"; {plural(without, 'other cell')} {'has' if without == 1 else 'have'} no such value"
     source = "simulated" if SIMULATED in worst.name else "measured"
     met = False if surely else None if gaps or doubtful else True
@@ -121,7 +121,11 @@ def _held(frame: pd.DataFrame, bound: Mapping[str, Any]) -> Held | None:
 
 
 def _cells_without(chosen: pd.DataFrame, metric: Metric) -> int:
-    """How many cells have no value of a metric that not every cell has."""
+    """How many cells have no value of a metric that not every cell has, or of one of trials that went on although some
+    of theirs did: nothing may have followed the fault before its heal."""
+    if not metric.of.startswith("some"):
+        went_on = chosen["faulted"] & ~chosen["status"].isin(["failed", "inconclusive"])
+        chosen = chosen[went_on & (metric.of == "trials that went on")]
     known = chosen.groupby(["system", "size_bytes", "case"], sort=False)[metric.name].count()
     return int((known == 0).sum())
 

@@ -14,7 +14,7 @@ from reports import stats
 from reports.metrics import METRICS
 from reports.metrics.metric import Metric
 from reports.stats import Estimate
-from reports.wording import NOT_KNOWN, tally
+from reports.wording import NOT_KNOWN, NOTHING, tally
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,11 @@ class Line:
         """``not known``, and in how many trials if `metric` is known in the others; those alone have no median."""
         unknown, trials = self.unknown(metric), self.conclusive - self.stopped
         return NOT_KNOWN if unknown >= trials else f"{NOT_KNOWN} in {unknown} of {trials}"
+
+    @property
+    def no_count(self) -> str:
+        """What stands for a total that no trial has: its elements were not checked, or none of its trials counts."""
+        return "unchecked" if self.conclusive else NOTHING
 
     @property
     def with_fault(self) -> bool:

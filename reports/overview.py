@@ -322,7 +322,7 @@ def _wrong(own: Sequence[Line]) -> Cell:
         return Cell(str(differing), caveat="steps with another loss than without failures")
     checked = sum(line.checked for line in own)
     if not checked:
-        return Cell("unchecked")
+        return Cell("unchecked" if any(line.conclusive for line in own) else NOTHING)
     return Cell(str(sum(line.wrong for line in own)), f"in {checked_iterations(checked)}")
 
 

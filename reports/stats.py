@@ -105,6 +105,15 @@ def interval(values: Iterable[float | None], seed: int = 0) -> tuple[float, floa
     return float(low), float(high)
 
 
+def typical(durations: Iterable[float]) -> float:
+    """The median; of an even number the faster of the two in the middle, so that it is one that occurred.
+
+    The mean of a usual iteration and one that stood still is neither. What stood still shows in totals.
+    """
+    there = np.sort(known(durations))
+    return float(there[(there.size - 1) // 2]) if there.size else float("nan")
+
+
 def with_low(values: Iterable[float | None], low: int) -> Floats:
     """The known values, and `low` more of which only is known that they are low: each counts as the lowest known one.
 
@@ -142,14 +151,14 @@ def estimate(values: Iterable[float | None], low: int = 0, seed: int = 0) -> Est
 
 
 def slowdown(before_ns: Sequence[float], after_ns: Sequence[float]) -> float:
-    """T/T0 of one trial: the median duration after the fault over the median before it."""
-    base = median(before_ns)
-    return median(after_ns) / base if base > 0 else float("nan")
+    """T/T0 of one trial: the typical duration after the fault over the typical one before it."""
+    base = typical(before_ns)
+    return typical(after_ns) / base if base > 0 else float("nan")
 
 
 def hit_cost_ns(hit_ns: Sequence[float], after_ns: Sequence[float]) -> float:
     """How much longer the hit iteration took than those after it; several hit iterations (a slow fault) add up."""
-    usual = median(after_ns)
+    usual = typical(after_ns)
     return float(sum(duration - usual for duration in hit_ns)) if hit_ns else float("nan")
 
 

@@ -213,7 +213,7 @@ def _system(trials: pd.DataFrame, lines: Sequence[Line], cells: Sequence[Line]) 
     ended = "stopped, as expected" if stopped["expected"].all() else "failed"
     lost = f". {len(stopped)} of its {len(faulted)} faulted trials {ended}" if len(stopped) else ""
     if faulted["scenario"].nunique() > 1:
-        return f"{name} {_over_scenarios(lines, cells)}{_partly(lines)}{lost}."
+        return f"{name} {_over_scenarios(lines, cells, faulted)}{_partly(lines)}{lost}."
     known = [line for line in lines if line["slowdown"].n]
     if not known:
         return f"{name} went on{_lost(lines)}{_no_slowdown(faulted)}{lost}."
@@ -224,7 +224,7 @@ def _system(trials: pd.DataFrame, lines: Sequence[Line], cells: Sequence[Line]) 
     model = f"; the model says {', '.join(models)}" if models else ""
     at = at_size(largest[0].size_bytes) if len(known) > len(largest) else ""
     kept = f"{name} went on at {left} % of its healthy speed{at} (T/T0 {_per_size(known)}{model})"
-    return f"{kept}{_lost(lines)}{_partly(lines)}{_switch(faulted)}{lost}."
+    return f"{kept}{_lost(lines)}{_partly(lines)}{_nothing_after(faulted)}{_switch(faulted)}{lost}."
 
 
 def _no_slowdown(faulted: pd.DataFrame) -> str:
@@ -238,7 +238,19 @@ def _no_slowdown(faulted: pd.DataFrame) -> str:
     return f"; its T/T0 is not known: no trial has iterations both before and after the fault ({why})"
 
 
-def _over_scenarios(lines: Sequence[Line], cells: Sequence[Line]) -> str:
+def _nothing_after(faulted: pd.DataFrame) -> str:
+    """In how many trials that went on there is nothing to compare, so that no T/T0 is of them."""
+    went_on = faulted[faulted["status"] != "failed"]
+    without = int((went_on["slowdown"].isna() & ~went_on["disturbed_slowdown"].astype(bool)).sum())
+    of = f"{without} of {plural(len(went_on), 'trial')}"
+    return f"; {of} {_has(without)} no comparable iterations both before and after the fault" if without else ""
+
+
+def _has(count: int) -> str:
+    return "has" if count == 1 else "have"
+
+
+def _over_scenarios(lines: Sequence[Line], cells: Sequence[Line], faulted_trials: pd.DataFrame) -> str:
     """Several scenarios have no common median: states the mildest and the worst of the first table's cells (`cells`),
     or, if none of these has a T/T0, of the largest size that has one."""
     known = [line for line in lines if line["slowdown"].n]
@@ -248,7 +260,8 @@ def _over_scenarios(lines: Sequence[Line], cells: Sequence[Line]) -> str:
     ran = {line.scenario for line in lines if line.conclusive > line.stopped}
     if not largest:
         count = len(ran & set(faulted))
-        return f"went on in {count} of {len(faulted)} scenarios{_lost(cells)}{_why_none(lines, faulted, ran)}"
+        none = f"{_why_none(lines, faulted, ran)}{_nothing_after(faulted_trials)}"
+        return f"went on in {count} of {len(faulted)} scenarios{_lost(cells)}{none}"
     ordered = sorted(largest, key=lambda line: line["slowdown"].median)
     ends = [f"{number(line['slowdown'].median)} ({where(line)}{_comma_size(line)})" for line in ordered]
     span = f"T/T0 from {ends[0]} to {ends[-1]}" if len(ends) > 1 else f"T/T0 {ends[0]}"
@@ -256,25 +269,23 @@ def _over_scenarios(lines: Sequence[Line], cells: Sequence[Line]) -> str:
     slowed = {line.scenario for line in lines if line.disturbed_slowdown} - known_in
     went_on = [scenario for scenario in faulted if scenario in ran | known_in | slowed]
     stopped = [scenario for scenario in faulted if scenario not in went_on]
-    rest = len(went_on) - len(known_in) - len(slowed)
     smaller = len(known_in - told)
     more = f"; the T/T0 of {smaller} more is known at smaller sizes only" if smaller else ""
     more += f"; the T/T0 of {len(slowed)} more is not known" if slowed else ""
-    more += f"; {rest} more {'has' if rest == 1 else 'have'} no comparable iterations after the fault" if rest else ""
+    more += _nothing_after(faulted_trials)
     more += f"; it stopped in {', '.join(stopped)}" if stopped else ""
     return f"went on in {len(went_on)} of {len(faulted)} scenarios, {span}{_lost(cells)}{more}"
 
 
 def _why_none(lines: Sequence[Line], faulted: Iterable[str], ran: set[str]) -> str:
-    """Why no scenario has a T/T0; `ran` are those in which the system went on."""
-    slowed = {line.scenario for line in lines if line.disturbed_slowdown}
-    whys = (
-        ("its T/T0 is not known, because something else slowed the iterations before the fault, in", slowed),
-        ("no trial has comparable iterations both before and after the fault in", ran - slowed),
-        ("it stopped in", set(faulted) - ran - slowed),
+    """Why no scenario has a T/T0 although iterations followed the fault; `ran` are those in which it went on."""
+    slowed = sum(line.disturbed_slowdown for line in lines)
+    trials = plural(sum(line.conclusive - line.stopped for line in lines if line.faulted), "trial")
+    in_some = f"because something else slowed the iterations before the fault in {slowed} of {trials}"
+    stopped = [scenario for scenario in faulted if scenario not in ran]
+    return (f"; its T/T0 is not known, {in_some}" if slowed else "") + (
+        f"; it stopped in {', '.join(stopped)}" if stopped else ""
     )
-    named = ((why, [scenario for scenario in faulted if scenario in some]) for why, some in whys)
-    return "".join(f"; {why} {', '.join(some)}" for why, some in named if some)
 
 
 def _comma_size(line: Line) -> str:
@@ -410,9 +421,15 @@ def _elements(frame: pd.DataFrame) -> str:
     frame = frame[frame["workload"] == "collective"]
     if frame.empty:
         return ""
-    checked, wrong = int(frame["checked"].sum()), int(frame["wrong"].sum())
+    checked, wrong, conclusive = (
+        int(frame["checked"].sum()),
+        int(frame["wrong"].sum()),
+        frame["status"] != "inconclusive",
+    )
     if not checked:
-        return "No element was checked."
+        return (
+            "No element was checked." if conclusive.any() else "No trial is conclusive, so no checked element counts."
+        )
     if wrong:
         return f"{wrong} WRONG elements in {checked_iterations(checked)}."
     return f"No wrong element in {checked_iterations(checked)}, every element on every rank compared."

@@ -2,25 +2,17 @@
 
 from collections.abc import Callable
 
-from reports import stats
 from reports.metrics.metric import Metric
 from reports.metrics.view import View
 from reports.trial import Phase
 
 
 def _of(phase: Phase) -> Callable[[View], float | None]:
-    def bandwidth(view: View) -> float | None:
-        items = view.in_phase(phase)
-        if view.comes_and_goes and phase in ("before", "after"):  # of all bytes over all their time
-            lasted = sum(i.duration_ns for i in items)
-            return sum((i.busbw_gbs or 0) * i.duration_ns for i in items) / lasted if lasted else None
-        return stats.median(stats.known(i.busbw_gbs for i in items))
-
-    return bandwidth
+    return lambda view: view.usual_gbs(phase)
 
 
 def _share(view: View) -> float | None:
-    limit, healthy = view.setting.limit_gbs(view.trial.collective), _of("before")(view)
+    limit, healthy = view.setting.limit_gbs(view.trial.collective), view.usual_gbs("before")
     if not view.by_rate:
         return None
     return healthy / limit if limit and healthy is not None else None
@@ -37,8 +29,8 @@ METRICS = (
         of="some trials", heading="of NIC limit", percent=True, workloads=("collective",),
     ),
     Metric(
-        "hit_gbs", "GB/s", "higher", "bus bandwidth of the iteration that the fault hits", _of("hit"),
-        of="trials that went on", heading="hit", short="hit", workloads=("collective",),
+        "hit_gbs", "GB/s", "higher", "bus bandwidth of the iterations that the fault hits (over all their time)",
+        _of("hit"), of="trials that went on", heading="hit", short="hit", workloads=("collective",),
     ),
     Metric(
         "after_gbs", "GB/s", "higher", "bus bandwidth after the fault (if it comes and goes: of all that follows)",

@@ -77,7 +77,7 @@ def _stall(view: View) -> float | None:
     hit, fault = view.in_phase("hit"), view.trial.fault
     if fault is None or view.trial.further_faults or view.comes_and_goes or len(hit) != 1:
         return None
-    usual_ns = view.healthy_ns, stats.median(_same_schedule_ns(view))
+    usual_ns = view.healthy_ns, stats.typical(_same_schedule_ns(view))
     return stats.stall_ns(float(hit[0].duration_ns), fault.t_before_ns - hit[0].t_ns, *usual_ns) / 1e6
 
 

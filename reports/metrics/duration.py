@@ -29,7 +29,7 @@ def _p99(view: View) -> float | None:
 
 METRICS = (
     Metric("before_ms", "ms", "lower", "a healthy iteration", _of("before")),
-    Metric("hit_ms", "ms", "lower", "the iteration that the fault hits", _of("hit"), of="trials that went on"),
+    Metric("hit_ms", "ms", "lower", "an iteration that the fault hits (mean)", _of("hit"), of="trials that went on"),
     Metric("after_ms", "ms", "lower", "an iteration after the fault", _of("after"), of="trials that went on"),
     Metric(
         "repaired_ms", "ms", "lower", "an iteration once everything is healed", _of("repaired"),
@@ -37,8 +37,8 @@ METRICS = (
     ),
     Metric(
         "slowdown", "", "lower",
-        "T/T0: an iteration after the fault over one before it (medians; if the fault comes and goes, the "
-        "means of all before and of all that follow)",
+        "T/T0: an iteration after the fault over one before it (medians, of an even number the faster middle one; "
+        "if the fault comes and goes, the means of all before and of all that follow)",
         _slowdown, of="trials that went on", heading="T/T0", short="T/T0", workloads=ALIKE, against_healthy=True,
         by_medians=True,
     ),

@@ -17,9 +17,8 @@ def _bound_share(view: View) -> float | None:
         return None
     from reports.model import floor
 
-    items = view.in_phase("after")
-    least, after_gbs = floor(view.trial.collective, view.setting), stats.median(stats.known(i.busbw_gbs for i in items))
-    return after_gbs * least / view.setting.nics_gbs if least is not None else None
+    least, after_gbs = floor(view.trial.collective, view.setting), view.usual_gbs("after")
+    return after_gbs * least / view.setting.nics_gbs if least is not None and after_gbs is not None else None
 
 
 def _gap(view: View) -> float | None:

@@ -180,12 +180,20 @@ class View:
     def usual_ns(self, phase: Phase) -> float:
         """The typical duration in `phase`; NaN if it has no iteration.
 
-        That is the median. If the fault comes and goes, it is the mean, before the first failure as well as after it:
-        on a busy machine the mean of the same iterations is above their median, and such a ratio would be a cost.
+        That is the median (`reports.stats.typical`). Of several iterations that are hit it is the mean, since one of
+        them may have stood still for all. If the fault comes and goes, it is the mean, before the first failure as well
+        as after it: on a busy machine the mean of the same iterations is above their median, and such a ratio would be
+        a cost.
         """
         durations = self.durations_ns(phase)
-        averaged = self.comes_and_goes and phase in ("before", "after")
-        return stats.mean(durations) if averaged else stats.median(durations)
+        averaged = phase == "hit" or (self.comes_and_goes and phase in ("before", "after"))
+        return stats.mean(durations) if averaged else stats.typical(durations)
+
+    def usual_gbs(self, phase: Phase) -> float | None:
+        """The bus bandwidth of an iteration of the typical duration in `phase`; None if it has none."""
+        items, usual_ns = self.in_phase(phase), self.usual_ns(phase)
+        moved = stats.median(i.busbw_gbs * i.duration_ns for i in items if i.busbw_gbs is not None)
+        return moved / usual_ns if usual_ns > 0 else None
 
     @cached_property
     def healthy_ns(self) -> float:

@@ -84,6 +84,8 @@ def test_a_cost_that_is_not_known_is_a_gap_also_where_the_fault_was_healed(frame
     (gap,) = held(unknown, {"bound": [bound]})
     assert gap.met is None and "not measured: 1 other cell" in gap.detail
     assert met(healed.assign(after_ms=float("nan")), **bound) == [True], "healed before an iteration began"
+    (known,) = held(healed.assign(after_ms=float("nan")), {"bound": [bound]})
+    assert known.detail.endswith("; 1 other cell has no such value")
 
 
 def test_a_limit_is_told_as_it_was_written(frame: pd.DataFrame) -> None:

@@ -4,7 +4,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
+from statistics import median_high, median_low
 
 import pytest
 from synthetic_run import make_run
@@ -43,9 +43,29 @@ def test_measures_equal_what_the_iterations_say(folder: Path) -> None:
             continue
         durations = {p: [i.duration_ns for i in trial.iterations if i.phase == p] for p in ("before", "hit", "after")}
         row = frame.loc[trial.trial_id]
-        assert row["slowdown"] == pytest.approx(median(durations["after"]) / median(durations["before"]))
-        assert row["hit_cost_ms"] == pytest.approx((durations["hit"][0] - median(durations["after"])) / 1e6)
-        assert row["before_gbs"] == pytest.approx(median(i.busbw_gbs for i in trial.iterations if i.phase == "before"))
+        assert row["slowdown"] == pytest.approx(median_low(durations["after"]) / median_low(durations["before"]))
+        assert row["hit_cost_ms"] == pytest.approx((durations["hit"][0] - median_low(durations["after"])) / 1e6)
+        assert row["before_gbs"] == pytest.approx(
+            median_high(i.busbw_gbs for i in trial.iterations if i.phase == "before")
+        )
+
+
+def test_speeds_times_and_their_ratio_are_of_one_iteration_and_hits_count_together(folder: Path) -> None:
+    loaded = load_folder(folder)
+    trial = next(t for t in loaded.final_trials if t.system == "balance" and t.size_bytes == 1 << 20)
+    one = trial.iterations[0].model_copy(update={"duration_ns": 1_000_000, "busbw_gbs": 1.0})
+    made = [("before", 1), ("before", 1), ("hit", 1), ("hit", 270), ("hit", 2), ("after", 2), ("after", 269)]
+    iterations = tuple(
+        one.model_copy(update={"iteration": n, "phase": phase, "duration_ns": ms * 1_000_000, "busbw_gbs": 1 / ms})
+        for n, (phase, ms) in enumerate(made)
+    )
+    (row,) = trial_frame([replace(loaded, trials=(trial.model_copy(update={"iterations": iterations}),))]).to_dict(
+        "records"
+    )
+    assert (row["after_ms"], row["after_gbs"], row["slowdown"]) == (2, 0.5, 2), "one stood still, and is no speed"
+    assert (row["hit_ms"], row["hit_gbs"]) == (91, pytest.approx(1 / 91)), "two of three were fast, and one stood still"
+    assert row["hit_cost_ms"] == 273 - 3 * 2
+    assert row["lost_ms"] == sum(ms for _, ms in made[2:]) - 5
 
 
 def switching(trial: Trial, at_ns: int) -> Trial:
@@ -63,8 +83,8 @@ def test_after_a_switch_of_the_schedule_only_what_follows_it_counts(folder: Path
     assert (parts.old, parts.switch, parts.steady) == ((items[0],), items[1], tuple(items[2:]))
     run = replace(loaded, trials=(switched,))
     (row,) = trial_frame([run]).to_dict("records")
-    usual = median(i.duration_ns for i in items[2:])
-    before = median(i.duration_ns for i in trial.iterations if i.phase == "before")
+    usual = median_low(i.duration_ns for i in items[2:])
+    before = median_low(i.duration_ns for i in trial.iterations if i.phase == "before")
     assert row["slowdown"] == pytest.approx(usual / before)
     assert row["switch_ms"] == pytest.approx(items[1].duration_ns / 1e6)
     assert row["switch_cost_ms"] == pytest.approx((items[1].duration_ns - usual) / 1e6)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from statistics import fmean, median, stdev
+from statistics import fmean, median, median_low, stdev
 from typing import Any
 
 import pandas as pd
@@ -136,13 +136,11 @@ def truths(trials: list[Trial]) -> dict[str, list[float]]:
         if any(i.wrong is not None for i in trial.iterations):
             found.setdefault("wrong", []).append(sum(i.wrong or 0 for i in trial.iterations))
         # What comes and goes is averaged, over all that precedes it and all that follows.
-        typical = fmean if trial.scenario == "flap" else median
+        typical = fmean if trial.scenario == "flap" else median_low
         ms["rest"] = since if trial.scenario == "flap" else ms["after"]
         for phase, name in (("before", "before_gbs"), ("hit", "hit_gbs"), ("rest", "after_gbs")):
             if ms[phase]:
-                speeds = [2 / each for each in ms[phase]]
-                whole = trial.scenario == "flap" and phase != "hit"
-                found.setdefault(name, []).append(2 / fmean(ms[phase]) if whole else median(speeds))
+                found.setdefault(name, []).append(2 / (fmean if phase == "hit" else typical)(ms[phase]))
         if ms["before"]:
             found.setdefault("share", []).append(found["before_gbs"][-1] / LIMIT_GBS)
         disturbed = bool(since) and is_disturbed(ms["before"], since)

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from reports import stats
+
 Record = dict[str, Any]
 FACTORS: dict[str, Callable[[int], float]] = {
     "all_reduce": lambda p: 2 * (p - 1) / p,
@@ -102,7 +104,7 @@ def switch_cost(lost_ns: int, ends: Sequence[int], lengths: Sequence[int], choic
 
 def latency_ratios(records: Iterable[Record], base: str, system: str) -> list[Record]:
     """Per collective and size: both systems' medians over the rounds that measured both, the ratio of `system` to
-    `base`, and the least and the greatest ratio of one round."""
+    `base`, the 95 % interval of the median of the rounds' ratios, and the least and the greatest of one round."""
     cells: dict[tuple[str, int], dict[int, dict[str, float]]] = {}
     for r in records:
         if r["section"] == "latency" and "median_s" in r:
@@ -115,6 +117,7 @@ def latency_ratios(records: Iterable[Record], base: str, system: str) -> list[Re
             continue
         base_s, system_s = (statistics.median(column) for column in zip(*pairs, strict=True))
         ratios = [theirs / ours for ours, theirs in pairs]
+        low, high = stats.interval(ratios)
         found.append(
             {
                 "collective": collective,
@@ -123,6 +126,8 @@ def latency_ratios(records: Iterable[Record], base: str, system: str) -> list[Re
                 f"{base}_us": base_s * 1e6,
                 f"{system}_us": system_s * 1e6,
                 "ratio": system_s / base_s,
+                "low": low,
+                "high": high,
                 "least": min(ratios),
                 "greatest": max(ratios),
             }

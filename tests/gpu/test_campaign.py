@@ -206,7 +206,7 @@ def test_a_ratio_of_latencies_is_of_medians_over_whole_rounds_and_spreads_as_rou
     kept.add("latency", system="socket", round=0, collective="broadcast", bytes=16, median_s=1e-6, wrong=0)
     [ratio] = results.latency_ratios(kept.records, "socket", "plugin")
     assert (ratio["rounds"], round(ratio["socket_us"]), round(ratio["plugin_us"])) == (3, 100, 110)
-    assert [round(ratio[key], 3) for key in ("ratio", "least", "greatest")] == [1.1, 0.9, 1.2]
+    assert [round(ratio[key], 3) for key in ("ratio", "low", "high", "least", "greatest")] == [1.1, 0.9, 1.2, 0.9, 1.2]
     kept.add("latency_ratio", **ratio)
     assert "| sendrecv | 16 | 100.0 | 110.0 | 1.100 | 0.900..1.200 | 3 |" in kept.write_tables()
 

@@ -9,7 +9,6 @@ namespace {
 
 constexpr int64_t kTrialPauseNs = 250 * kMillisecond;
 constexpr uint64_t kSmallBytes = 64 * 1024;  // larger messages show what a NIC drains, and are late on a slow one
-constexpr double kQueueShare = 1.0 / 8;      // of the newest in the mean, as in a kernel's mean round trip
 
 }  // namespace
 
@@ -117,10 +116,10 @@ void SendComm::LookAt(int64_t time_ns, int64_t now_ns) {
 }
 
 // Before something is put on the path: its answer waits for what the NIC has under way, over all connections. Messages
-// that are copied count for nothing there.
+// that are copied count for nothing there. The mean is made as a kernel makes its mean round trip.
 void SendComm::NoteQueue(Path& path) const {
   auto queued = static_cast<double>(nic_state(path).in_flight_bytes.load(std::memory_order_relaxed));
-  path.queued_bytes += kQueueShare * (queued - path.queued_bytes);
+  path.queued_bytes += (queued - path.queued_bytes) / 8;
 }
 
 // What answers take beyond the pair's own queue tells of slow pairs before anything is late. The peer's kernel may put

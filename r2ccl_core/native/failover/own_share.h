@@ -2,6 +2,7 @@
 #ifndef R2CCL_FAILOVER_OWN_SHARE_H_
 #define R2CCL_FAILOVER_OWN_SHARE_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 
@@ -14,17 +15,23 @@ class OwnShare {
  public:
   static constexpr uint64_t kAloneBytes = 32768;    // of a message
   static constexpr uint64_t kAloneFlight = 262144;  // of all that are not acknowledged yet
+  static constexpr int kAloneRun = 16;              // messages in a row, after which smaller ones count as alone, too
 
   // Of a message of `size` bytes that follows `before` unacknowledged ones. `alone`: the program's last message went
-  // over the same connection. Up to `most` bytes that says little: pieces for many connections may come so by chance.
+  // over the same connection. Up to `most` bytes two in a row say little: pieces for many connections may come so by
+  // chance, but not many of them.
   bool Takes(uint64_t before, uint64_t size, uint64_t most, bool alone) {
     bool little = before + size <= (little_.load(std::memory_order_relaxed) ? most : most / 4);
     little_.store(little, std::memory_order_relaxed);
-    return little || (alone && size > most && size <= kAloneBytes && before + size <= kAloneFlight);
+    int run = alone ? std::min(run_.load(std::memory_order_relaxed) + 1, kAloneRun) : 0;
+    run_.store(run, std::memory_order_relaxed);
+    bool is_alone = alone && (size > most || run == kAloneRun);
+    return little || (is_alone && size <= kAloneBytes && before + size <= kAloneFlight);
   }
 
  private:
   std::atomic<bool> little_{true};
+  std::atomic<int> run_{0};
 };
 
 }  // namespace r2ccl

@@ -433,6 +433,18 @@ TEST(OwnShare, OfOneConnectionThatIsAloneLeavesSmallPiecesAsTheyWere) {
   EXPECT_FALSE(share.Takes(0, 8192, kLittle, true)) << "as if it were not alone";
 }
 
+TEST(OwnShare, OfSmallPiecesIsMoreWhereManyInARowAreOfOneConnection) {
+  OwnShare share;
+  auto run = [&](int count) {
+    for (int i = 0; i < count; ++i) EXPECT_FALSE(share.Takes(16384, 8192, kLittle, true)) << i;
+  };
+  run(OwnShare::kAloneRun - 1);
+  EXPECT_TRUE(share.Takes(16384, 8192, kLittle, true));
+  EXPECT_FALSE(share.Takes(16384, 8192, kLittle, false)) << "another connection sent";
+  run(OwnShare::kAloneRun - 1);
+  EXPECT_TRUE(share.Takes(16384, 8192, kLittle, true));
+}
+
 // Two connections of a program that polls; each message is answered before the next.
 TEST(Sender, TheProgramsThreadMovesMoreWhereOneConnectionAloneSends) {
   constexpr uint64_t kSize = 20000;

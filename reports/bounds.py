@@ -11,7 +11,7 @@ missing where the system has it under the same fault at another size.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,14 +75,20 @@ def held_in(folder: Path) -> list[Held]:
     return held(trial_frame([loaded]), loaded.run.experiment)
 
 
-def held(frame: pd.DataFrame, experiment: Mapping[str, Any]) -> list[Held]:
+def held(frame: pd.DataFrame, experiment: Mapping[str, Any], finished: bool = True) -> list[Held]:
     """Compares every bound of `experiment` (as stored in run.json) with the trials (`reports.measures.trial_frame`).
 
-    A bound on trials that this run did not select is left out.
+    A bound on trials that this run did not select is left out. None holds before the sweep is `finished`, since trials
+    may be missing.
     """
     bounds = experiment.get("bound")
     found = (_held(frame, bound) for bound in (bounds if isinstance(bounds, list) else ()) if _is_bound(bound))
-    return [one for one in found if one is not None]
+    told = [one for one in found if one is not None]
+    return told if finished else [_before_the_end(one) for one in told]
+
+
+def _before_the_end(one: Held) -> Held:
+    return replace(one, met=one.met and None, detail=f"{one.detail}; the sweep did not finish")
 
 
 def _is_bound(bound: object) -> bool:
@@ -94,11 +100,13 @@ def _held(frame: pd.DataFrame, bound: Mapping[str, Any]) -> Held | None:
     if chosen.empty:
         return None
     low, high = _limit(bound.get("min")), _limit(bound.get("max"))
-    cells, holes, partly = _cells(frame, chosen, bound)
+    cells, holes, partly, without = _cells(frame, chosen, bound)
     metric = METRICS[str(bound["metric"])]
     what, wanted = _what(bound), _wanted(low, high, metric)
     if not cells:
-        return Held(what, wanted, NOTHING_MEASURED, None, f"none of {plural(len(chosen), 'trial')} measured it")
+        known, trials = int(chosen[metric.name].notna().sum()), plural(len(chosen), "trial")
+        told = f"known in {known} of {trials}, too few for a median" if known else f"none of {trials} measured it"
+        return Held(what, wanted, NOTHING_MEASURED, None, told)
     surely = [cell for cell in cells if cell.surely_outside(low, high)]
     worst = max(cells, key=lambda cell: _excess(cell.value, low, high))
     names = f"{worst.name}, the worst of {len(cells)} cells" if len(cells) > 1 else worst.name
@@ -113,21 +121,18 @@ def _held(frame: pd.DataFrame, bound: Mapping[str, Any]) -> Held | None:
         [f"{plural(sum(partly.values()), 'trial')} of {'these' if len(cells) > 1 else 'this one'}"] if partly else []
     )
     names += f"; not measured: {' and '.join(gaps)}, first {next(iter([*holes, *partly]))}" if gaps else ""
-    if without := _cells_without(chosen, metric) - len(holes):
+    if without:
         names += f"; {plural(without, 'other cell')} {'has' if without == 1 else 'have'} no such value"
     source = "simulated" if SIMULATED in worst.name else "measured"
     met = False if surely else None if gaps or doubtful else True
     return Held(what, wanted, _told(worst.value, low, high, metric), met, names, source)
 
 
-def _cells_without(chosen: pd.DataFrame, metric: Metric) -> int:
-    """How many cells have no value of a metric that not every cell has, or of one of trials that went on although some
-    of theirs did: nothing may have followed the fault before its heal."""
-    if not metric.of.startswith("some"):
-        went_on = chosen["faulted"] & ~chosen["status"].isin(["failed", "inconclusive"])
-        chosen = chosen[went_on & (metric.of == "trials that went on")]
-    known = chosen.groupby(["system", "size_bytes", "case"], sort=False)[metric.name].count()
-    return int((known == 0).sum())
+def _may_lack(part: pd.DataFrame, metric: Metric) -> bool:
+    """Whether a cell without a value is told although it need not have one: not every cell has the metric, or its
+    trials went on, but nothing followed the fault before its heal."""
+    went_on = part["faulted"] & ~part["status"].isin(["failed", "inconclusive"])
+    return metric.of.startswith("some") or (metric.of == "trials that went on" and bool(went_on.any()))
 
 
 def _told(value: float, low: float | None, high: float | None, metric: Metric) -> str:
@@ -145,24 +150,26 @@ def _digits(value: float, low: float | None, high: float | None) -> str:
 
 def _cells(
     frame: pd.DataFrame, chosen: pd.DataFrame, bound: Mapping[str, Any]
-) -> tuple[list[_Cell], list[str], dict[str, int]]:
-    """Every cell that measured the metric, with its value; the cells that should have measured it but did not; and, if
-    the bound is on each trial, those of which some trials did not, and how many."""
+) -> tuple[list[_Cell], list[str], dict[str, int], int]:
+    """Every cell that measured the metric, with its value; the cells that should have measured it but did not; if the
+    bound is on each trial, those of which some trials did not, and how many; and how many others have no value."""
     metric = METRICS[str(bound["metric"])]
     low, high = _limit(bound.get("min")), _limit(bound.get("max"))
-    cells, holes, partly = [], [], {}
+    cells, holes, partly, lacking = [], [], {}, 0
     names = chosen["system"] + chosen["size_bytes"].map(lambda size: at_size(int(size)))
     for name, part in chosen.groupby(names + ", " + chosen["case"], sort=False):
         known = stats.known(part[metric.name])
         slowed = metric.not_known(part)
         without = part[part[metric.name].isna() & ~slowed]
         elsewhere = metric.of_faults and _has_value_under(metric, frame, part)
+        elsewhere |= metric.of.startswith("some") and _was_not_watched(metric, frame, part)
         missing = int(slowed.sum()) + sum(
             elsewhere or _should_have(metric, frame, row) for _, row in without.iterrows()
         )
         every = bound.get("of") == "worst"
         if not known.size:
             holes += [str(name)] if missing else []
+            lacking += not missing and _may_lack(part, metric)
             continue
         farthest = max(known, key=lambda value: _excess(float(value), low, high))
         counted = float(farthest if every else metric.together(known, low=int(metric.reads_low(part).sum())))
@@ -174,7 +181,20 @@ def _cells(
         cells.append(_Cell(f"{name}, {of}{plural(int(known.size) + missing, 'trial')}", counted, *between))
         if missing and every:
             partly[str(name)] = missing
-    return cells, holes, partly
+    return cells, holes, partly, lacking
+
+
+def _was_not_watched(metric: Metric, frame: pd.DataFrame, part: pd.DataFrame) -> bool:
+    """Whether every trial of a cell (`part`) is inconclusive, of a system that has the metric elsewhere."""
+    if not (part["status"] == "inconclusive").all():
+        return False
+    if metric.of != "some trials" and str(part["scenario"].iloc[0]).startswith("healthy"):
+        return False
+    own = frame[(frame["system"] == part["system"].iloc[0]) & (frame["status"] != "inconclusive")]
+    stops = own[(own["scenario"] == part["scenario"].iloc[0]) & own["faulted"]]
+    if metric.of.endswith("went on") and len(stops) and (stops["status"] == "failed").all():
+        return False
+    return bool(own[metric.name].notna().any())
 
 
 def _has_value_under(metric: Metric, frame: pd.DataFrame, part: pd.DataFrame) -> bool:

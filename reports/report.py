@@ -147,7 +147,7 @@ def promises(runs: Sequence[LoadedRun], frame: pd.DataFrame, lines: Sequence[Lin
         own = frame[frame["run"] == run.name]
         # Bounds name systems as their own experiment does, without the run.
         own = own.assign(system=own["plain_system"])
-        targets_of = [bound.target() for bound in held(own, run.run.experiment)]
+        targets_of = [bound.target() for bound in held(own, run.run.experiment, finished=bool(run.run.finished))]
         found += [replace(one, what=f"{run.called}: {one.what}") for one in targets_of] if run.called else targets_of
     return found
 

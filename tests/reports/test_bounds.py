@@ -65,6 +65,32 @@ def test_a_bound_on_every_trial_does_not_hold_if_one_is_not_known(frame: pd.Data
     assert met(partly, **bound, max=1.4, of="worst") == [False], "one that is known misses it"
 
 
+def test_what_was_not_watched_in_any_trial_is_a_gap_of_what_its_system_has_elsewhere(frame: pd.DataFrame) -> None:
+    """Also of metrics that not every trial has; cells without a value that need none are counted, and never below 0."""
+    gone = (frame["system"] == "balance") & (frame["size_bytes"] == 64 << 20)
+    names = ["hit_cost_ms", "replayed_chunks", "slowdown", "after_gbs", "lost_ms"]
+    made = frame.assign(status=frame["status"].where(~gone, "inconclusive"))
+    made[names] = made[names].mask(gone)
+    for name in names:
+        (one,) = held(made, {"bound": [{"metric": name, "min": -1e9, "max": 1e9}]})
+        assert one.met is None and "not measured: 1 other cell, first balance at 64MiB" in one.detail, name
+        assert "-" not in one.detail.partition("no such value")[0].rpartition(";")[2]
+
+
+def test_nothing_is_held_before_the_sweep_is_over(frame: pd.DataFrame) -> None:
+    experiment = {"bound": [{"metric": "slowdown", "max": 9}, {"metric": "slowdown", "max": 1.4}]}
+    assert [one.met for one in held(frame, experiment, finished=False)] == [None, False]
+    assert all(one.detail.endswith("; the sweep did not finish") for one in held(frame, experiment, finished=False))
+
+
+def test_known_trials_without_a_median_are_not_called_unmeasured(frame: pd.DataFrame) -> None:
+    own = frame[(frame["system"] == "balance") & (frame["size_bytes"] == 64 << 20)]
+    low = own.assign(slowdown=own["slowdown"].where(own["repeat"] == 0))
+    low = low.assign(disturbed_slowdown=own["repeat"] > 0, slowdown_reads_low=own["repeat"] > 0)
+    (one,) = held(low, {"bound": [{"metric": "slowdown", "max": 9}]})
+    assert (one.met, one.detail) == (None, "known in 1 of 3 trials, too few for a median")
+
+
 def test_cells_and_trials_that_are_missing_are_counted_apart(frame: pd.DataFrame) -> None:
     gone = (frame["system"] == "balance") & (frame["size_bytes"] == 64 << 20)
     one = (frame["system"] == "hot_repair") & (frame["repeat"] == 1)

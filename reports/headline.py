@@ -79,6 +79,13 @@ class Line:
             return 0
         return self.disturbed_slowdown if metric.by_medians else self.disturbed
 
+    def known_in(self, metric: Metric) -> str:
+        """``known in 2 of 3``: of how many trials a number is that should have it; empty: of all, or there is none."""
+        known, trials = self[metric.name].n, self[metric.name].n + self.unknown(metric)
+        if metric.of == "trials that went on" and self.faulted:
+            trials = self.conclusive - self.stopped
+        return f"known in {known} of {trials}" if 0 < known < trials else ""
+
     def median_not_known(self, metric: Metric) -> str:
         """``not known``, and in how many trials if `metric` is known in the others; those alone have no median."""
         unknown, trials = self.unknown(metric), self.conclusive - self.stopped

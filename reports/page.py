@@ -244,7 +244,8 @@ def told(line: Line, metric: Metric) -> Markup:
     # Of few repeats the interval is their range, so it already says the worst.
     shown = metric.unit == "ms" and value.n > 1 and worst not in (value.low, value.high)
     more = Markup('<span class="ci">worst {}</span>').format(number(worst * factor)) if shown else ""
-    known = Markup('<span class="ci">known in {} of {}</span>').format(value.n, value.n + unknown) if unknown else ""
+    known_in = line.known_in(metric)
+    known = Markup('<span class="ci">{}</span>').format(known_in) if known_in else ""
     return estimate(value, 3, factor) + more + known
 
 

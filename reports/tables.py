@@ -35,8 +35,8 @@ def cell_of(line: Line, metric: Metric) -> str:
     value, unknown = line[metric.name], line.unknown(metric)
     if unknown and not value.n:
         return line.median_not_known(metric)
-    known = f" (known in {value.n} of {value.n + unknown})" if unknown else ""
-    return _estimate(value, 100 if metric.percent else 1) + known
+    known = line.known_in(metric)
+    return _estimate(value, 100 if metric.percent else 1) + (f" ({known})" if known else "")
 
 
 def markdown(lines: Sequence[Line], notes: Sequence[str] = ()) -> str:

@@ -107,6 +107,9 @@ def _known_in(records: Sequence[stored.Trial]) -> Iterator[tuple[str, tuple[int,
     for metric in SHORT:
         slowed = cost.disturbed_slowdown if metric.by_medians else cost.disturbed
         unknown = sum(bool(slowed(view)) for view in views) if metric.against_healthy else 0
-        if unknown:
-            known = sum(metric.value(view) is not None for view in views)
-            yield metric.name, (known, known + unknown)
+        known = sum(metric.value(view) is not None for view in views)
+        trials = known + unknown
+        if metric.of == "trials that went on" and any(view.trial.fault for view in views):
+            trials = sum(view.trial.status not in ("failed", "inconclusive") for view in views)
+        if unknown or 0 < known < trials:
+            yield metric.name, (known, trials)

@@ -5,7 +5,7 @@ from math import inf
 
 from reports import stats
 from reports.metrics.metric import Metric
-from reports.metrics.view import View
+from reports.metrics.view import SENDS_ON, View
 
 
 def _first_ms(
@@ -58,7 +58,7 @@ def _recovered(view: View) -> float | None:
     trial, hit = view.trial, view.in_phase("hit")
     later = [i for i in trial.iterations if i.phase == "after"]
     # Several failures cause several dips; only the first dip belongs to the first failure.
-    if trial.fault is None or trial.further_faults or not hit or not later:
+    if trial.fault is None or trial.further_faults or not hit or not later or trial.fault.kind in SENDS_ON:
         return None
     if view.struck_rates is None or view.effect_ns is None:
         return None
@@ -98,7 +98,8 @@ METRICS = (
     Metric(
         "recover_ms", "ms", "lower",
         "from the fault's effect until the struck host's other NICs send at their later speed, or the struck NIC where "
-        "a system uses only that one (0: they did not stop for as long as a sample takes, 1 ms)",
+        "a system uses only that one (0: they did not stop for as long as a sample takes, 1 ms; no value where the NIC "
+        "sends on, only later)",
         _recovered, of="some faulted trials",
     ),
     Metric(

@@ -25,6 +25,9 @@ LOSES_A_NIC = (
 COMES_AND_GOES = ("flap",)
 """Kinds of faults whose NIC works at times before the heal."""
 
+SENDS_ON = ("rate_limit", "delay", "duplicate", "reorder")
+"""Kinds of faults through which their NIC sends on, so that no traffic is down."""
+
 MOST_ERROR = 0.1
 """The standard error of the mean of the healthy iterations, as a share of it, above which they do not say what healthy
 is, unless what it amounts to is below the same share of what was lost. Of 27 trials with a flapping NIC on two busy

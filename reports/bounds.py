@@ -219,6 +219,8 @@ def _should_have(metric: Metric, frame: pd.DataFrame, row: "pd.Series[Any]") -> 
         stops = bool((row["status"] == "failed") == row["expected"])
     if not metric.is_of(row["workload"]):
         return False
+    if metric.of == "trials that stopped" and row["status"] == "failed":
+        return True  # it hung, or was killed
     return metric.belongs_to(faulted=row["scenario"] != "healthy", failed=stops)
 
 

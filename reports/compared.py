@@ -38,8 +38,9 @@ def _sides(finding: Finding) -> Iterator[str]:
     """The medians or totals, as everywhere; beside them the means, where their change, which is judged, is not that of
     the medians."""
     means = (finding.change.base_mean, finding.change.new_mean) if finding.change and _are_apart(finding) else ()
+    mean = "geometric mean" if finding.relative else "mean"
     for at, (repeats, told) in enumerate(zip((finding.base, finding.new), finding.told, strict=True)):
-        yield (number(told) + (f" (mean {number(means[at])})" if means else "")) if repeats.n else "-"
+        yield (number(told) + (f" ({mean} {number(means[at])})" if means else "")) if repeats.n else "-"
 
 
 def _repeats(finding: Finding) -> str:
@@ -80,7 +81,8 @@ def told(findings: Sequence[Finding], differences: Sequence[Difference]) -> list
         lines.append("The numbers come from different machines; the differences below may be due to the machines.")
     if any(map(_are_apart, findings)):
         lines.append(
-            "BASE and NEW are medians, and a change is that of means over the repeats, or over pairs of them. Where "
+            "BASE and NEW are medians, and a change is that of means over the repeats, or over pairs of them (of "
+            "geometric ones if it is in percent). Where "
             "the means say something else than the medians, they stand beside them."
         )
     failed, compared = regressions(findings), [finding for finding in findings if finding.compared]

@@ -255,7 +255,10 @@ def _after(cells: Sequence[Line], own: Sequence[Line], metric: str) -> Cell:
         if late is None:
             return Cell("stopped")
         at = "" if any(late.size_bytes == line.size_bytes for line in cells) else at_size(late.size_bytes)
-        return Cell("stopped", f"at most {number(late.worst['error_after_ms'])} ms after the fault{at}")
+        ended = sum(line.stopped for line in own)
+        without = ended - sum(line["error_after_ms"].n for line in own)
+        caveat = f"without an error: {without} of {plural(ended, 'trial')}" if without else ""
+        return Cell("stopped", f"at most {number(late.worst['error_after_ms'])} ms after the fault{at}", caveat)
     cell, stopped = _spread(cells, metric), [line for line in cells if _all_stopped([line])]
     return _with_caveat(cell, f"stopped: {named(stopped, cells)}" if stopped else "")
 

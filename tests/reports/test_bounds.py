@@ -77,6 +77,14 @@ def test_what_was_not_watched_in_any_trial_is_a_gap_of_what_its_system_has_elsew
         assert "-" not in one.detail.partition("no such value")[0].rpartition(";")[2]
 
 
+def test_a_system_that_hung_where_it_was_to_stop_has_no_time_until_its_error(frame: pd.DataFrame) -> None:
+    own = frame[frame["system"] == "failstop"]
+    hung = own["size_bytes"] == 64 << 20
+    made = own.assign(expected=~hung, error_after_ms=own["error_after_ms"].mask(hung))
+    (one,) = held(made, {"bound": [{"metric": "error_after_ms", "max": 1e9}]})
+    assert one.met is None and "not measured: 1 other cell, first failstop at 64MiB" in one.detail
+
+
 def test_nothing_is_held_before_the_sweep_is_over(frame: pd.DataFrame) -> None:
     experiment = {"bound": [{"metric": "slowdown", "max": 9}, {"metric": "slowdown", "max": 1.4}]}
     assert [one.met for one in held(frame, experiment, finished=False)] == [None, False]

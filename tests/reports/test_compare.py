@@ -68,7 +68,7 @@ def test_a_change_that_is_not_that_of_the_medians_is_explained(frames: tuple[pd.
     found = compare(base, stray, rules(metric="after_gbs", tolerance="5 %", systems=["balance"]))
     assert told(found, [])[0].startswith("BASE and NEW are medians, and a change is that of means")
     _, _, _, before, after, *_, changed, _, _, _ = cells(only(found))
-    means = [re.fullmatch(r"[0-9.]+ \(mean ([0-9.]+)\)", text) for text in (before, after)]
+    means = [re.fullmatch(r"[0-9.]+ \(geometric mean ([0-9.]+)\)", text) for text in (before, after)]
     ratio = float(means[1][1]) / float(means[0][1]) if means[0] and means[1] else 0
     change_of = only(found).change
     assert change_of is not None and ratio == pytest.approx(change_of.value, rel=0.01)

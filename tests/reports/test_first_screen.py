@@ -123,6 +123,14 @@ def test_a_number_that_is_not_known_anywhere_says_so_of_each_size_and_without_wh
         assert cell.caveat.splitlines() == ["not known in 10 of 10 trials at 8MiB", "1 of 6 cells not measured"]
 
 
+def test_a_system_that_stopped_says_how_often_without_an_error(frame: pd.DataFrame) -> None:
+    hung = (frame["system"] == "failstop") & (frame["scenario"] == "nic_down") & (frame["status"] == "failed")
+    lines = headline(frame.assign(error_after_ms=frame["error_after_ms"].mask(hung)))
+    own = [line for line in lines if line.system == "failstop" and line.scenario != "rate_limit"]
+    row = next(row for row in overview(own) if row.system == "failstop")
+    assert row.after.text == "stopped" and row.after.caveat == f"without an error: {hung.sum()} of 16 trials"
+
+
 def test_a_smaller_size_that_was_not_measured_is_named_with_it(frame: pd.DataFrame) -> None:
     small = (frame["size_bytes"] < SIZE) & (frame["system"] == "balance") & (frame["case"] == "all_reduce, flap")
     assert small.any()

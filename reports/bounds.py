@@ -26,7 +26,7 @@ from reports.metrics import METRICS
 from reports.metrics.metric import Metric
 from reports.targets import NOTHING_MEASURED, Target
 from reports.trial import SIMULATED
-from reports.wording import at_size, exactly, number, plural
+from reports.wording import at_size, exactly, has, number, plural
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def held(frame: pd.DataFrame, experiment: Mapping[str, Any], finished: bool = Tr
 
 
 def _before_the_end(one: Held) -> Held:
-    return replace(one, met=one.met and None, detail=f"{one.detail}; the sweep did not finish")
+    return replace(one, met=None if one.met else one.met, detail=f"{one.detail}; the sweep did not finish")
 
 
 def _is_bound(bound: object) -> bool:
@@ -122,7 +122,7 @@ def _held(frame: pd.DataFrame, bound: Mapping[str, Any]) -> Held | None:
     )
     names += f"; not measured: {' and '.join(gaps)}, first {next(iter([*holes, *partly]))}" if gaps else ""
     if without:
-        names += f"; {plural(without, 'other cell')} {'has' if without == 1 else 'have'} no such value"
+        names += f"; {plural(without, 'other cell')} {has(without)} no such value"
     source = "simulated" if SIMULATED in worst.name else "measured"
     met = False if surely else None if gaps or doubtful else True
     return Held(what, wanted, _told(worst.value, low, high, metric), met, names, source)

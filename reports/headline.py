@@ -14,7 +14,7 @@ from reports import stats
 from reports.metrics import METRICS
 from reports.metrics.metric import Metric
 from reports.stats import Estimate
-from reports.wording import NOT_KNOWN, NOTHING, tally
+from reports.wording import NOTHING, not_known, tally
 
 
 @dataclass(frozen=True)
@@ -81,15 +81,14 @@ class Line:
 
     def known_in(self, metric: Metric) -> str:
         """``known in 2 of 3``: of how many trials a number is that should have it; empty: of all, or there is none."""
-        known, trials = self[metric.name].n, self[metric.name].n + self.unknown(metric)
-        if metric.of == "trials that went on" and self.faulted:
-            trials = self.conclusive - self.stopped
+        known = self[metric.name].n
+        went_on = self.conclusive - self.stopped if self.faulted else 0
+        trials = metric.should_be_known_in(known, self.unknown(metric), went_on)
         return f"known in {known} of {trials}" if 0 < known < trials else ""
 
     def median_not_known(self, metric: Metric) -> str:
-        """``not known``, and in how many trials if `metric` is known in the others; those alone have no median."""
-        unknown, trials = self.unknown(metric), self.conclusive - self.stopped
-        return NOT_KNOWN if unknown >= trials else f"{NOT_KNOWN} in {unknown} of {trials}"
+        """What stands for the median of a metric that is known in too few trials, or in none."""
+        return not_known(self.unknown(metric), self.conclusive - self.stopped)
 
     @property
     def no_count(self) -> str:

@@ -234,11 +234,9 @@ def told(line: Line, metric: Metric) -> Markup:
         return Markup("{}").format(number(line.told[metric.name], 15) if value.n else "\N{EN DASH}")
     if metric.aggregate == "total":
         count = Markup(' <span class="ci">{}</span>').format(wording.checked_iterations(line.checked))
-        return (
-            Markup("{}{}").format(number(line.told[metric.name], 15), count)
-            if value.n
-            else Markup("{}").format(line.no_count)
-        )
+        if not value.n:
+            return Markup("{}").format(line.no_count)
+        return Markup("{}{}").format(number(line.told[metric.name], 15), count)
     factor = 100 if metric.percent else 1
     worst = line.worst[metric.name]
     # Of few repeats the interval is their range, so it already says the worst.

@@ -1,4 +1,4 @@
-"""Statistics of repeats, as pure functions of numbers: medians, intervals, slowdowns, paired differences.
+"""Statistics of repeats, as pure functions of numbers: medians, intervals, typical durations, paired differences.
 
 Everything is seeded: the same numbers give the same interval on every machine. Missing values (NaN or None) are left
 out; without any values the result is NaN.
@@ -148,12 +148,6 @@ def estimate(values: Iterable[float | None], low: int = 0, seed: int = 0) -> Est
     there = known(values)
     counted = with_low(there, low)
     return Estimate(median(counted), *interval(counted, seed), int(there.size) if counted.size else 0)
-
-
-def slowdown(before_ns: Sequence[float], after_ns: Sequence[float]) -> float:
-    """T/T0 of one trial: the typical duration after the fault over the typical one before it."""
-    base = typical(before_ns)
-    return typical(after_ns) / base if base > 0 else float("nan")
 
 
 def hit_cost_ns(hit_ns: Sequence[float], after_ns: Sequence[float]) -> float:

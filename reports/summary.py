@@ -18,7 +18,7 @@ from reports.overview import cells_of, limited, listed, not_known_in, unmeasured
 from reports.setting import Setting
 from reports.trained import training_sentences
 from reports.trial import Trial
-from reports.wording import NOT_MEASURED, at_size, checked_iterations, number, percent, plain, plural, sized
+from reports.wording import NOT_MEASURED, at_size, checked_iterations, has, number, percent, plain, plural, sized
 
 MOST_COMPARISONS = 10
 """At most this many comparisons: all pairs of five systems."""
@@ -243,11 +243,7 @@ def _nothing_after(faulted: pd.DataFrame) -> str:
     went_on = faulted[faulted["status"] != "failed"]
     without = int((went_on["slowdown"].isna() & ~went_on["disturbed_slowdown"].astype(bool)).sum())
     of = f"{without} of {plural(len(went_on), 'trial')}"
-    return f"; {of} {_has(without)} no comparable iterations both before and after the fault" if without else ""
-
-
-def _has(count: int) -> str:
-    return "has" if count == 1 else "have"
+    return f"; {of} {has(without)} no comparable iterations both before and after the fault" if without else ""
 
 
 def _over_scenarios(lines: Sequence[Line], cells: Sequence[Line], faulted_trials: pd.DataFrame) -> str:
@@ -281,11 +277,12 @@ def _why_none(lines: Sequence[Line], faulted: Iterable[str], ran: set[str]) -> s
     """Why no scenario has a T/T0 although iterations followed the fault; `ran` are those in which it went on."""
     slowed = sum(line.disturbed_slowdown for line in lines)
     trials = plural(sum(line.conclusive - line.stopped for line in lines if line.faulted), "trial")
-    in_some = f"because something else slowed the iterations before the fault in {slowed} of {trials}"
+    because = f"because something else slowed the iterations before the fault in {slowed} of {trials}"
     stopped = [scenario for scenario in faulted if scenario not in ran]
-    return (f"; its T/T0 is not known, {in_some}" if slowed else "") + (
-        f"; it stopped in {', '.join(stopped)}" if stopped else ""
+    whys = [f"its T/T0 is not known, {because}"] * bool(slowed) + [f"it stopped in {', '.join(stopped)}"] * bool(
+        stopped
     )
+    return "".join(f"; {why}" for why in whys)
 
 
 def _comma_size(line: Line) -> str:
@@ -421,15 +418,11 @@ def _elements(frame: pd.DataFrame) -> str:
     frame = frame[frame["workload"] == "collective"]
     if frame.empty:
         return ""
-    checked, wrong, conclusive = (
-        int(frame["checked"].sum()),
-        int(frame["wrong"].sum()),
-        frame["status"] != "inconclusive",
-    )
+    checked, wrong = int(frame["checked"].sum()), int(frame["wrong"].sum())
+    if (frame["status"] == "inconclusive").all():
+        return "No trial is conclusive, so no checked element counts."
     if not checked:
-        return (
-            "No element was checked." if conclusive.any() else "No trial is conclusive, so no checked element counts."
-        )
+        return "No element was checked."
     if wrong:
         return f"{wrong} WRONG elements in {checked_iterations(checked)}."
     return f"No wrong element in {checked_iterations(checked)}, every element on every rank compared."

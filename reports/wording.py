@@ -59,6 +59,16 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
+def has(count: int) -> str:
+    """The verb to `plural`."""
+    return "has" if count == 1 else "have"
+
+
+def not_known(unknown: int, trials: int) -> str:
+    """``not known``, and in how many trials if the number is known in the others."""
+    return NOT_KNOWN if unknown >= trials else f"{NOT_KNOWN} in {unknown} of {plural(trials, 'trial')}"
+
+
 def checked_iterations(count: int) -> str:
     """What wrong elements were counted in. Everywhere else iterations are those that are timed; a wrong element counts
     in a warm-up as well."""

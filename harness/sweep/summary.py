@@ -104,12 +104,12 @@ def _line(size_bytes: int, system: str, points: str, records: Sequence[stored.Tr
 def _known_in(records: Sequence[stored.Trial]) -> Iterator[tuple[str, tuple[int, int]]]:
     """As the report counts them (`reports.headline.Line.unknown`)."""
     views = [View(record) for record in records]
+    faulted = any(record.fault for record in records)
+    went_on = sum(record.status not in ("failed", "inconclusive") for record in records) if faulted else 0
     for metric in SHORT:
         slowed = cost.disturbed_slowdown if metric.by_medians else cost.disturbed
         unknown = sum(bool(slowed(view)) for view in views) if metric.against_healthy else 0
         known = sum(metric.value(view) is not None for view in views)
-        trials = known + unknown
-        if metric.of == "trials that went on" and any(view.trial.fault for view in views):
-            trials = sum(view.trial.status not in ("failed", "inconclusive") for view in views)
+        trials = metric.should_be_known_in(known, unknown, went_on)
         if unknown or 0 < known < trials:
             yield metric.name, (known, trials)

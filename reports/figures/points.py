@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from reports import stats
 from reports.figures import style
 from reports.metrics import METRICS
-from reports.wording import NOT_KNOWN, NOT_MEASURED, NOTHING_AFTER, plural, sized
+from reports.wording import NOT_MEASURED, NOTHING_AFTER, not_known, sized
 
 CELL = ["size_bytes", "system"]
 DODGE = 0.5
@@ -94,11 +94,8 @@ def _why(part: pd.DataFrame, column: str, otherwise: str) -> str:
     if ends == {"failed"} and metric.of.endswith("went on"):
         return "stopped"
     if metric.not_known(part).any():
-        unknown, trials = (
-            int(metric.not_known(part).sum()),
-            int((~part["status"].isin(["inconclusive", "failed"])).sum()),
-        )
-        return NOT_KNOWN if unknown >= trials else f"{NOT_KNOWN} in {unknown} of {plural(trials, 'trial')}"
+        went_on = ~part["status"].isin(["inconclusive", "failed"])
+        return not_known(int(metric.not_known(part).sum()), int(went_on.sum()))
     if part["before_ms"].isna().all():
         return "no iteration before the fault"
     return f"{NOTHING_AFTER} the fault" if part["after_ms"].isna().all() else otherwise

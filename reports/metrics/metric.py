@@ -100,6 +100,11 @@ class Metric:
             return float(max(known, key=lambda value: abs(value - 1)))
         return float(known.min() if self.better == "higher" else known.max())
 
+    def should_be_known_in(self, known: int, unknown: int, went_on: int) -> int:
+        """In how many trials of a cell, of which so many went on after a fault, it should be known, while it is in
+        `known` and is not in `unknown` because something else slowed their healthy iterations."""
+        return went_on if went_on and self.of == "trials that went on" else known + unknown
+
     @property
     def of_faults(self) -> bool:
         """Whether it is of some faults, and of these in every trial that could be watched for it."""

@@ -448,7 +448,7 @@ def test_a_time_lost_that_is_not_known_in_the_new_run_is_no_regression() -> None
     assert list(cost_caveats(new.trials)) == remarks([line]), "the terminal and the page say it in the same words"
     (between,) = headline(pd.concat([base, frame.assign(trial_id="other")]))
     told_as = tables.cell_of(between, METRICS["lost_ms"])
-    assert told_as == told(between, METRICS["lost_ms"]) == "not known in 1 of 2", "the median is between the two"
+    assert told_as == told(between, METRICS["lost_ms"]) == "not known in 1 of 2 trials", "the median is between the two"
     (partly,) = headline(pd.concat([base, base.assign(trial_id="another"), frame.assign(trial_id="other")]))
     assert tables.cell_of(partly, METRICS["lost_ms"]).endswith(" (known in 2 of 3)")
     assert "known in 2 of 3" in told(partly, METRICS["lost_ms"])

@@ -55,9 +55,9 @@ def test_how_many_pairs_would_show_a_difference() -> None:
     assert stats.pairs_to_show(10.0, 0.01) is None
 
 
-def test_slowdown_and_cost_of_the_hit() -> None:
-    assert stats.slowdown([10, 20, 30], [30, 30]) == 1.5
-    assert math.isnan(stats.slowdown([], [30]))
+def test_what_is_typical_and_the_cost_of_the_hit() -> None:
+    assert [stats.typical(some) for some in ([30, 10, 20], [270, 30], [5])] == [20, 30, 5]
+    assert math.isnan(stats.typical([]))
     assert stats.hit_cost_ns([50, 35], [30, 30]) == 25
     assert math.isnan(stats.hit_cost_ns([], [30]))
 

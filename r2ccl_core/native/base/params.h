@@ -26,7 +26,8 @@ namespace r2ccl {
     "smaller ones; above R2CC_CHUNK_BYTES only on a fast NIC, see R2CC_FAST_MBIT_S, or of a transfer that writes")     \
   X(eager_messages, "R2CC_EAGER_MESSAGES", 64, 0, 4096, "most eager messages ahead of the posted receives")            \
   X(buffered_bytes, "R2CC_BUFFERED_BYTES", 16384, 0, 1048576,                                                          \
-    "eager messages up to this size are copied, so that their sends are done at once")                                 \
+    "eager messages up to this size are copied, so that their sends are done at once; under NCCL over TCP up to "      \
+    "32 KiB of a connection that is used alone, unless 0")                                                             \
   X(inline_bytes, "R2CC_INLINE_BYTES", 0, 0, 1073741824,                                                               \
     "most bytes in flight that the program's own thread moves for a connection; an I/O thread moves more, except, "    \
     "under NCCL, messages of up to 32 KiB of a connection that is used alone; 0: 12 KiB, or 256 KiB for transfers "    \

@@ -17,6 +17,9 @@ class OwnShare {
   static constexpr uint64_t kAloneFlight = 262144;  // of all that are not acknowledged yet
   static constexpr int kAloneRun = 16;              // messages in a row, after which smaller ones count as alone, too
 
+  // Whether the last messages of the program all went over this connection.
+  bool is_alone() const { return run_.load(std::memory_order_relaxed) == kAloneRun; }
+
   // Of a message of `size` bytes that follows `before` unacknowledged ones. `alone`: the program's last message went
   // over the same connection. Up to `most` bytes two in a row say little: pieces for many connections may come so by
   // chance, but not many of them.

@@ -91,7 +91,7 @@ void SendComm::CutMessages() {
     Message& next = message(next_cut_);
     bool may_go = next.number < posted_ || (GoesEarly(next) && MayBeEarly(early_, next.number, posted_, next.size));
     if (!may_go) return AskForReceive(next.number);
-    bool buffered = next.size <= std::min(early_.bytes, static_cast<uint64_t>(environment_->params.buffered_bytes));
+    bool buffered = next.size <= std::min(early_.bytes, CopiedBytes());
     if (buffered) Buffer(next);
     for (uint64_t i = 0; i < next.chunks; ++i) {
       uint64_t offset = i * next.chunk_bytes;
@@ -104,6 +104,14 @@ void SendComm::CutMessages() {
     }
     ++next_cut_;
   }
+}
+
+// Messages of up to this size are copied. A connection that is alone has few copies, so the cache still has them when
+// their memory is used again. RDMA, which reads the program's own memory, gains nothing by larger copies.
+uint64_t SendComm::CopiedBytes() const {
+  auto most = static_cast<uint64_t>(environment_->params.buffered_bytes);
+  bool alone = most > 0 && environment_->params.zero_copy_bytes == 0 && own_share_.is_alone();
+  return alone && inline_.load(std::memory_order_relaxed) ? std::max(most, OwnShare::kAloneBytes) : most;
 }
 
 // The peer may have posted it and wait with the word, as it does while small messages come.

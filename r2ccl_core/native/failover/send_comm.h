@@ -147,6 +147,7 @@ class SendComm final : public Comm {
   void CountAsSender(bool counts) REQUIRES(mutex_);
   void CountSmallOn(int nic) REQUIRES(mutex_);
   void CutMessages() REQUIRES(mutex_);
+  uint64_t CopiedBytes() const;
   void Buffer(Message& message);
   void AskForReceive(uint64_t number) REQUIRES(mutex_);
   bool GoesEarly(const Message& message) const REQUIRES(mutex_);

@@ -440,14 +440,18 @@ TEST(OwnShare, OfSmallPiecesIsMoreWhereManyInARowAreOfOneConnection) {
   };
   run(OwnShare::kAloneRun - 1);
   EXPECT_TRUE(share.Takes(16384, 8192, kLittle, true));
+  EXPECT_TRUE(share.is_alone());
   EXPECT_FALSE(share.Takes(16384, 8192, kLittle, false)) << "another connection sent";
+  EXPECT_FALSE(share.is_alone());
   run(OwnShare::kAloneRun - 1);
+  EXPECT_FALSE(share.is_alone());
   EXPECT_TRUE(share.Takes(16384, 8192, kLittle, true));
 }
 
 // Two connections of a program that polls; each message is answered before the next.
 TEST(Sender, TheProgramsThreadMovesMoreWhereOneConnectionAloneSends) {
   constexpr uint64_t kSize = 20000;
+  static_assert(kSize > 16384 && kSize <= OwnShare::kAloneBytes, "more than is copied of any connection");
   Params params = PatientParams(2);
   params.inline_bytes = 12288;
   params.locate_ms = 0;
@@ -459,6 +463,7 @@ TEST(Sender, TheProgramsThreadMovesMoreWhereOneConnectionAloneSends) {
   for (int i = 0; i < 2; ++i) ASSERT_TRUE(net->Connect(receivers[i].handle(), &comms[i]).ok());
   std::vector<char> data(kSize);
   uint64_t sent[2] = {0, 0};
+  bool copied = false;          // the last one was done before the receiving end had it
   auto send = [&](int which) {  // whether an I/O thread moved it
     HandmadeReceiver& receiver = receivers[which];
     for (uint64_t at = 0; at < kSize; ++at) data[at] = RightByte(sent[which], at);
@@ -468,13 +473,16 @@ TEST(Sender, TheProgramsThreadMovesMoreWhereOneConnectionAloneSends) {
     Request* request = nullptr;
     EXPECT_TRUE(comms[which]->Isend(data.data(), kSize, &request).ok());
     bool done = false;
+    EXPECT_TRUE(comms[which]->Test(request, &done, nullptr).ok());
+    copied = done;
+    if (copied) std::fill(data.begin(), data.end(), kWornOut);
     EXPECT_TRUE(Until([&] {
       receiver.Accept();
       receiver.PostAll();
       receiver.Read(SIZE_MAX);
       if (receiver.HasAll()) receiver.Acknowledge();
-      EXPECT_TRUE(comms[which]->Test(request, &done, nullptr).ok());
-      return done;
+      if (!done) EXPECT_TRUE(comms[which]->Test(request, &done, nullptr).ok());
+      return done && receiver.HasAll();
     })) << receiver.broken();
     return receiver.bulk() > before;
   };
@@ -485,6 +493,14 @@ TEST(Sender, TheProgramsThreadMovesMoreWhereOneConnectionAloneSends) {
   EXPECT_TRUE(send(0));
   EXPECT_TRUE(send(1));
   EXPECT_FALSE(send(1));
+  for (int i = 2; i < OwnShare::kAloneRun; ++i) {
+    EXPECT_FALSE(copied) << i;
+    EXPECT_FALSE(send(1));
+  }
+  EXPECT_FALSE(send(1));
+  EXPECT_TRUE(copied) << "so many in a row";
+  EXPECT_TRUE(send(0));
+  EXPECT_FALSE(copied);
   for (auto& comm : comms) comm->Close();
   net->Shutdown();
 }

@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 
@@ -72,23 +72,31 @@ class _Cell:
 def held_in(folder: Path) -> list[Held]:
     """Every bound of the run in `folder`. Raises `ReportError` if the folder cannot be read."""
     loaded = load_folder(folder)
-    return held(trial_frame([loaded]), loaded.run.experiment)
+    return held(trial_frame([loaded]), loaded.run.experiment, loaded.incomplete)
 
 
-def held(frame: pd.DataFrame, experiment: Mapping[str, Any], finished: bool = True) -> list[Held]:
+def held(frame: pd.DataFrame, experiment: Mapping[str, Any], incomplete: str = "") -> list[Held]:
     """Compares every bound of `experiment` (as stored in run.json) with the trials (`reports.measures.trial_frame`).
 
-    A bound on trials that this run did not select is left out. None holds before the sweep is `finished`, since trials
-    may be missing.
+    A bound on trials that this run did not select is left out. None holds if trials may be missing
+    (`reports.load.LoadedRun.incomplete`).
     """
     bounds = experiment.get("bound")
     found = (_held(frame, bound) for bound in (bounds if isinstance(bounds, list) else ()) if _is_bound(bound))
     told = [one for one in found if one is not None]
-    return told if finished else [_before_the_end(one) for one in told]
+    return [without_all(one, incomplete) for one in told]
 
 
-def _before_the_end(one: Held) -> Held:
-    return replace(one, met=None if one.met else one.met, detail=f"{one.detail}; the sweep did not finish")
+Result = TypeVar("Result", Held, Target)
+
+
+def without_all(result: Result, incomplete: str) -> Result:
+    """The result of a run that is `incomplete` (`reports.load.LoadedRun`): what is missing may miss what the rest
+    holds."""
+    if not incomplete:
+        return result
+    told = "; ".join(filter(None, (result.detail, incomplete)))
+    return replace(result, met=None if result.met else result.met, detail=told)
 
 
 def _is_bound(bound: object) -> bool:

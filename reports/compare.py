@@ -7,7 +7,7 @@ metric that is a total (`reports.metrics`), totals are shown and judged, scaled 
 """
 
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -232,10 +232,10 @@ def regressions(findings: Sequence[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.regressed]
 
 
-def is_open(findings: Sequence[Finding]) -> bool:
-    """Whether nothing can be concluded: NEW did not run, or did not measure, a part of BASE, or no measure had
-    enough repeats. Counts need no repeats and do not change this."""
-    if any(finding.unknown for finding in findings):
+def is_open(findings: Sequence[Finding], lacks: Collection[str] = ()) -> bool:
+    """Whether nothing can be concluded: NEW did not run, or did not measure, a part of BASE, it `lacks` trials, which
+    may be the worse ones, or no measure had enough repeats. Counts need no repeats and do not change this."""
+    if "NEW" in lacks or any(finding.unknown for finding in findings):
         return True
     measured = [finding for finding in findings if METRICS[finding.metric].aggregate != "total"]
     return bool(measured) and all(finding.conclusion in FEW for finding in measured)

@@ -12,7 +12,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from reports import columns, machines
-from reports.bounds import held
+from reports.bounds import held, without_all
 from reports.core_log import core_events
 from reports.drift import drift_lines
 from reports.embed import save
@@ -38,6 +38,7 @@ from reports.load import (
     all_problems,
     counters,
     damaged_tables,
+    lacking,
     load_folders,
     log_events,
     nccl_trouble,
@@ -99,7 +100,7 @@ def write_report(
     """
     runs = load_folders([folders] if isinstance(folders, Path) else folders)
     place = _place(runs, out)
-    for line in all_problems(runs):
+    for line in [*all_problems(runs), *lacking(runs)]:
         tell(line)
     frame = trial_frame(runs)
     write_rows(runs, frame, place)
@@ -142,12 +143,12 @@ def promises(runs: Sequence[LoadedRun], frame: pd.DataFrame, lines: Sequence[Lin
     experiments are the project's."""
     found = []
     if has_project_targets(runs):
-        found += targets(lines)
+        found += [without_all(one, "; ".join(_incomplete(runs))) for one in targets(lines)]
     for run in runs:
         own = frame[frame["run"] == run.name]
         # Bounds name systems as their own experiment does, without the run.
         own = own.assign(system=own["plain_system"])
-        targets_of = [bound.target() for bound in held(own, run.run.experiment, finished=bool(run.run.finished))]
+        targets_of = [bound.target() for bound in held(own, run.run.experiment, run.incomplete)]
         found += [replace(one, what=f"{run.called}: {one.what}") for one in targets_of] if run.called else targets_of
     return found
 
@@ -168,7 +169,7 @@ def _content(runs: Sequence[LoadedRun], frame: pd.DataFrame, lines: Sequence[Lin
         title=" and ".join(dict.fromkeys(experiment_name(run.run) for run in runs)),
         origins=[_origin(run) for run in runs],
         sentences=[
-            *sentences(frame, [_scope(run, frame) for run in runs], _earlier(runs)),
+            *sentences(frame, [_scope(run, frame) for run in runs], _earlier(runs), _incomplete(runs)),
             *(
                 f"The runs differ in {d.told({run.name: run.called for run in runs})}."
                 for d in machines.differences(runs)
@@ -199,9 +200,15 @@ def _origin(run: LoadedRun) -> Origin:
         command=str(provenance.get("command") or "not known"),
         started=run.run.started,
         finished=run.run.finished,
+        lacks=run.lacks,
         provenance={k: v for k, v in provenance.items() if k != "command"} | {"folder": run.folder.name},
         experiment=run.run.experiment,
     )
+
+
+def _incomplete(runs: Sequence[LoadedRun]) -> list[str]:
+    """Why what is told may not be all, by run."""
+    return [f"{run.called}: {why}" if run.called else why for run in runs if (why := run.incomplete)]
 
 
 def _scope(run: LoadedRun, frame: pd.DataFrame) -> str:

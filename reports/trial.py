@@ -185,6 +185,19 @@ class Run(Stored):
     finished: str | None = None
     tags: dict[str, Any] = {}
 
+    @property
+    def planned(self) -> int | None:
+        """How many trials the sweep plans, or came to once it has finished; None: not recorded.
+
+        A sweep whose repeats end when its cells are known precisely comes to fewer than it planned, and older programs
+        did not record how many.
+        """
+        sweep = self.experiment.get("sweep")
+        repeats = sweep.get("repeats") if isinstance(sweep, dict) else None
+        may_end_early = isinstance(repeats, dict) and repeats.get("until") is not None
+        found = self.tags.get("ran" if self.finished and may_end_early else "trials")
+        return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else None
+
 
 S = TypeVar("S", bound=Stored)
 

@@ -137,10 +137,11 @@ def _held(frame: pd.DataFrame, bound: Mapping[str, Any]) -> Held | None:
 
 
 def _may_lack(part: pd.DataFrame, metric: Metric) -> bool:
-    """Whether a cell without a value is told although it need not have one: not every cell has the metric, or its
-    trials went on, but nothing followed the fault before its heal."""
-    went_on = part["faulted"] & ~part["status"].isin(["failed", "inconclusive"])
-    return metric.of.startswith("some") or (metric.of == "trials that went on" and bool(went_on.any()))
+    """Whether a cell without a value is told although it need not have one: its trials are of those that can have the
+    metric, but for example nothing followed the fault before its heal."""
+    conclusive = part[part["status"] != "inconclusive"]
+    ends = zip(conclusive["faulted"], conclusive["status"] == "failed", strict=True)
+    return any(metric.can_belong_to(faulted=faulted, failed=failed) for faulted, failed in ends)
 
 
 def _told(value: float, low: float | None, high: float | None, metric: Metric) -> str:

@@ -121,6 +121,14 @@ class Metric:
         slowed &= part[self.name].isna()
         return slowed if self.against_healthy else slowed & False
 
+    def can_belong_to(self, *, faulted: bool, failed: bool) -> bool:
+        """Whether a trial with this outcome can have a value, though it need not."""
+        if self.of.endswith("went on"):
+            return faulted and not failed
+        if self.of == "trials that stopped":
+            return faulted and failed
+        return faulted or "faulted" not in self.of
+
     def belongs_to(self, *, faulted: bool, failed: bool) -> bool:
         """Whether a trial with this outcome must have a value; only a required value can be missing."""
         asked = {

@@ -123,6 +123,21 @@ def test_a_cost_that_is_not_known_is_a_gap_also_where_the_fault_was_healed(frame
     assert known.detail.endswith("; 1 other cell has no such value")
 
 
+@pytest.mark.parametrize("metric", ["lost_ms", "hit_cost_ms", "after_gbs"])
+def test_cells_that_stopped_or_are_healthy_are_none_without_a_value_of_those_that_went_on(
+    frame: pd.DataFrame, metric: str
+) -> None:
+    """They were counted for metrics of some trials that went on, and not for those of all."""
+    healthy = frame[frame["system"] == "balance"].assign(case="healthy", scenario="healthy", faulted=False)
+    (one,) = held(pd.concat([frame, healthy.assign(**{metric: float("nan")})]), {"bound": [{"metric": metric}]})
+    assert "no such value" not in one.detail
+    went_on = frame["system"] == "hot_repair"
+    lacking = frame.assign(after_ms=frame["after_ms"].mask(went_on), repaired_ms=1.0)
+    lacking[metric] = lacking[metric].mask(went_on)
+    (one,) = held(lacking, {"bound": [{"metric": metric}]})
+    assert one.detail.endswith("; 2 other cells have no such value")
+
+
 def test_a_limit_is_told_as_it_was_written(frame: pd.DataFrame) -> None:
     (own,) = held(frame.assign(slowdown=1.0624), {"bound": [{"metric": "slowdown", "min": 0.12345, "max": 1.0625}]})
     assert (own.wanted, own.measured, own.met) == ("at least 0.12345 and at most 1.0625", "1.062", True)

@@ -10,7 +10,7 @@ missing where the system has it under the same fault at another size.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,6 +24,7 @@ from reports.load import load_folder
 from reports.measures import trial_frame
 from reports.metrics import METRICS
 from reports.metrics.metric import Metric
+from reports.state import uncertain_effects
 from reports.targets import NOTHING_MEASURED, Target
 from reports.trial import SIMULATED
 from reports.wording import at_size, exactly, has, number, plural
@@ -120,7 +121,7 @@ def _held(frame: pd.DataFrame, bound: Mapping[str, Any]) -> Held | None:
     names = f"{worst.name}, the worst of {len(cells)} cells" if len(cells) > 1 else worst.name
     doubtful = sum(not cell.surely_outside(low, high) and not cell.surely_within(low, high) for cell in cells)
     if doubtful:
-        names += f"; the trials whose value is not known decide it in {plural(doubtful, 'cell')}"
+        names += f"; the trials whose value is not known, or not well enough, decide it in {plural(doubtful, 'cell')}"
     if surely and worst not in surely:
         sure = max(surely, key=lambda cell: _excess(cell.value, low, high))
         names += f", but not in {sure.name}, with {_told(sure.value, low, high, metric)}"
@@ -131,6 +132,8 @@ def _held(frame: pd.DataFrame, bound: Mapping[str, Any]) -> Held | None:
     names += f"; not measured: {' and '.join(gaps)}, first {next(iter([*holes, *partly]))}" if gaps else ""
     if without:
         names += f"; {plural(without, 'other cell')} {has(without)} no such value"
+    unsure = uncertain_effects(metric.errors_ms(chosen))
+    names += f"; {unsure}" if unsure else ""
     source = "simulated" if SIMULATED in worst.name else "measured"
     met = False if surely else None if gaps or doubtful else True
     return Held(what, wanted, _told(worst.value, low, high, metric), met, names, source)
@@ -180,17 +183,36 @@ def _cells(
             holes += [str(name)] if missing else []
             lacking += not missing and _may_lack(part, metric)
             continue
-        farthest = max(known, key=lambda value: _excess(float(value), low, high))
-        counted = float(farthest if every else metric.together(known, low=int(metric.reads_low(part).sum())))
+        below = int(metric.reads_low(part).sum())
+        counted = _farthest(known, low, high) if every else metric.together(known, low=below)
         if math.isnan(counted):
             holes.append(str(name))
             continue
         of = f"{known.size} of " if missing else ""
-        between = (counted, counted) if every or not slowed.any() else stats.median_between(known, int(slowed.sum()))
+        between = _ends(part, metric, every, low, high)
         cells.append(_Cell(f"{name}, {of}{plural(int(known.size) + missing, 'trial')}", counted, *between))
         if missing and every:
             partly[str(name)] = missing
     return cells, holes, partly, lacking
+
+
+def _ends(
+    part: pd.DataFrame, metric: Metric, every: bool, low: float | None, high: float | None
+) -> tuple[float, float]:
+    """Between which values that of a cell lies, whatever those are that are not known, or not well enough."""
+    values, slowed = part[metric.name], int(metric.not_known(part).sum())
+    if slowed and not every:
+        return stats.median_between(values, slowed)
+    errors = metric.errors_ms(part)
+    least, most = (
+        _farthest(end, low, high) if every else metric.together(end) for end in (values - errors, values + errors)
+    )
+    return least, most
+
+
+def _farthest(values: Iterable[float | None], low: float | None, high: float | None) -> float:
+    """The value that misses the limits most, or holds them least."""
+    return float(max(stats.known(values), key=lambda value: _excess(float(value), low, high)))
 
 
 def _was_not_watched(metric: Metric, frame: pd.DataFrame, part: pd.DataFrame) -> bool:

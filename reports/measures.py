@@ -17,6 +17,7 @@ from reports.metrics.correctness import checked
 from reports.metrics.view import NO_TABLE, View
 from reports.series import APART_NS, thinned
 from reports.setting import env_of, setting_of, systems_of
+from reports.state import effect_error_ms
 from reports.trial import Trial
 
 MAX_COUNTERS = 600
@@ -120,6 +121,7 @@ def _about(view: View, run: LoadedRun) -> dict[str, Any]:
         "disturbed_slowdown": cost.disturbed_slowdown(view),
         "reads_low": cost.reads_low(view),
         "slowdown_reads_low": cost.reads_low(view, by_medians=True),
+        "effect_error_ms": effect_error_ms(trial),
         "comes_and_goes": view.comes_and_goes,
         "hosts": setting.hosts,
         "ranks": setting.ranks,

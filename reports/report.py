@@ -54,7 +54,7 @@ from reports.recovery import throughput
 from reports.series import EVENTS, WATCH
 from reports.setting import Setting, experiment_name, setting_of
 from reports.source import change_of
-from reports.state import state_frame
+from reports.state import effect_error_ms, effect_text, state_frame
 from reports.stolen import stolen_time
 from reports.summary import scope, sentences
 from reports.targets import Target, targets
@@ -378,7 +378,9 @@ def _story(run: LoadedRun, trial: Trial) -> str:
     for name in ("detect_ms", "slowdown", "lost_ms", "error_after_ms"):
         value = METRICS[name].value(view)
         if value is not None:
-            told.append(f"{METRICS[name].meaning.partition(' (')[0]}: {number(value)} {METRICS[name].unit}".strip())
+            text = f"{METRICS[name].meaning.partition(' (')[0]}: {number(value)} {METRICS[name].unit}".strip()
+            unsure = METRICS[name].from_effect and effect_error_ms(trial) > 0
+            told.append(f"{text}, {effect_text(trial)}" if unsure else text)
     return "; ".join([*told, ended(trial.status, expected=trial.expected)])
 
 

@@ -57,6 +57,8 @@ class Metric:
     """Whether it may not be known for a trial whose healthy iterations something else slowed."""
     by_medians: bool = False
     """Of those: whether it is known all the same where the medians of the iterations are not changed by that."""
+    from_effect: bool = False
+    """Whether it is a time from the fault's effect, which may not be known well enough (`reports.state`)."""
     workloads: tuple[str, ...] = ()
     """The kinds of workloads that have it; empty: all."""
     among: "Callable[[pd.DataFrame], pd.Series] | None" = None
@@ -114,6 +116,11 @@ class Metric:
         """The trials (`reports.measures.trial_frame`) whose value is not known because it is too low."""
         low = part["slowdown_reads_low" if self.by_medians else "reads_low"].astype(bool)
         return low if self.against_healthy else low & False
+
+    def errors_ms(self, part: "pd.DataFrame") -> "pd.Series[float]":
+        """By how much the known values may be wrong, because the fault's effect is not known well enough."""
+        errors = part["effect_error_ms"].where(part[self.name].notna(), 0.0)
+        return errors if self.from_effect else errors * 0
 
     def not_known(self, part: "pd.DataFrame") -> "pd.Series[bool]":
         """The trials whose value is not known because something else slowed their healthy iterations."""

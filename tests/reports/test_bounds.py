@@ -92,6 +92,23 @@ def test_nothing_is_held_before_the_sweep_is_over(frame: pd.DataFrame) -> None:
     assert all(one.detail.endswith("; the sweep has not finished") for one in found)
 
 
+def test_times_from_an_effect_that_is_not_known_well_enough_hold_only_limits_beyond_their_error(
+    frame: pd.DataFrame,
+) -> None:
+    own = frame[(frame["system"] == "balance") & (frame["size_bytes"] == 64 << 20)]
+    made = own.assign(detect_ms=[1.0, 2.0, 3.0], effect_error_ms=[0.0, 14.0, 16.0])
+    for of, held_by in (("median", 20), ("worst", 20)):
+        bound = {"metric": "detect_ms", "of": of}
+        assert met(made, **bound, max=held_by) == [True]
+        (one,) = held(made, {"bound": [bound | {"max": 4}]})
+        assert one.met is None and "not known, or not well enough, decide it in 1 cell" in one.detail
+        assert one.detail.endswith(
+            "; the effect is not known well enough in 2 trials: times from it may be wrong by 16 ms"
+        )
+        assert met(own.assign(detect_ms=[1.0, 2.0, 3.0]), **bound, max=4) == [True]
+    assert met(made, metric="lost_ms", max=1e9) == [True], "it is no time from the effect"
+
+
 def test_known_trials_without_a_median_are_not_called_unmeasured(frame: pd.DataFrame) -> None:
     own = frame[(frame["system"] == "balance") & (frame["size_bytes"] == 64 << 20)]
     low = own.assign(slowdown=own["slowdown"].where(own["repeat"] == 0))

@@ -175,9 +175,7 @@ def _cells(
         without = part[part[metric.name].isna() & ~slowed]
         elsewhere = metric.of_faults and _has_value_under(metric, frame, part)
         elsewhere |= metric.of.startswith("some") and _was_not_watched(metric, frame, part)
-        missing = int(slowed.sum()) + sum(
-            elsewhere or _should_have(metric, frame, row) for _, row in without.iterrows()
-        )
+        missing = int(slowed.sum()) + sum(_is_gap(metric, frame, row, elsewhere) for _, row in without.iterrows())
         every = bound.get("of") == "worst"
         if not known.size:
             holes += [str(name)] if missing else []
@@ -232,6 +230,14 @@ def _has_value_under(metric: Metric, frame: pd.DataFrame, part: pd.DataFrame) ->
     """Whether the system of a cell (`part`) has a value of `metric` anywhere under the fault of the cell."""
     alike = (frame["system"] == part["system"].iloc[0]) & (frame["scenario"] == part["scenario"].iloc[0])
     return bool(frame.loc[alike, metric.name].notna().any())
+
+
+def _is_gap(metric: Metric, frame: pd.DataFrame, row: "pd.Series[Any]", elsewhere: bool) -> bool:
+    """Whether a trial without a value should have one; `elsewhere`: its system has one under the same fault."""
+    comes_and_goes = frame.loc[frame["scenario"] == row["scenario"], "comes_and_goes"].any()
+    if metric.against_after and pd.isna(row["after_ms"]) and not comes_and_goes:
+        return _should_have(replace(metric, of="trials that went on"), frame, row)
+    return elsewhere or _should_have(metric, frame, row)
 
 
 def _should_have(metric: Metric, frame: pd.DataFrame, row: "pd.Series[Any]") -> bool:

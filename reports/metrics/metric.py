@@ -57,6 +57,9 @@ class Metric:
     """Whether it may not be known for a trial whose healthy iterations something else slowed."""
     by_medians: bool = False
     """Of those: whether it is known all the same where the medians of the iterations are not changed by that."""
+    against_after: bool = False
+    """Whether it compares with iterations after the fault. A trial without any lacks it as it lacks its T/T0, unless
+    the fault comes and goes, of which it is not."""
     from_effect: bool = False
     """Whether it is a time from the fault's effect, which may not be known well enough (`reports.state`)."""
     workloads: tuple[str, ...] = ()

@@ -13,6 +13,8 @@ from reports.load import load_folder
 from reports.measures import trial_frame
 from reports.report import write_report
 
+GAP = "; not measured: 1 other cell, first balance at 64MiB, all_reduce, nic_down"
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -153,6 +155,35 @@ def test_cells_that_stopped_or_are_healthy_are_none_without_a_value_of_those_tha
     lacking[metric] = lacking[metric].mask(went_on)
     (one,) = held(lacking, {"bound": [{"metric": metric}]})
     assert one.detail.endswith("; 2 other cells have no such value")
+
+
+@pytest.mark.parametrize(
+    ("cell", "told"),
+    [
+        ({"repaired_ms": 1.0}, "; 1 other cell has no such value"),
+        ({}, GAP),
+        ({"status": "failed", "expected": False}, GAP),
+        ({"status": "inconclusive", "expected": False}, GAP),
+        ({"status": "failed", "expected": True}, ""),
+    ],
+)
+@pytest.mark.parametrize("systems", [["balance", "hot_repair"], ["balance"]])
+def test_a_cell_without_iterations_after_the_fault_lacks_its_costs_as_it_lacks_its_slowdown(
+    frame: pd.DataFrame, cell: dict[str, Any], told: str, systems: list[str]
+) -> None:
+    """The hit cost was not measured where T/T0 had no such value, or the other way round. Also of a size whose fault no
+    other size met."""
+    names = ["slowdown", "hit_cost_ms", "stall_ms"]
+    own = (frame["system"] == "balance") & (frame["size_bytes"] == 64 << 20)
+    for other in ("nic_down", "other"):
+        made = frame.assign(scenario=frame["scenario"].where(own, other))
+        made[[*names, "after_ms"]] = made[[*names, "after_ms"]].mask(own)
+        made = made.assign(**{key: made[key].mask(own, value) for key, value in cell.items()})
+        made = made[made["system"].isin(systems)]
+        for name in names:
+            (one,) = held(made, {"bound": [{"metric": name, "max": 1e9}]})
+            assert one.detail.endswith((f", 3 trials{told}", f" cells{told}")), name
+            assert one.met is (None if "not measured" in told else True)
 
 
 def test_a_limit_is_told_as_it_was_written(frame: pd.DataFrame) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from reports import machine
-from reports.compare import Finding, is_open, regressions, would_show
+from reports.compare import Finding, is_open, regressions, unjudged, would_show
 from reports.machines import Difference
 from reports.metrics import METRICS
 from reports.stats import MIN_EFFECT
@@ -103,6 +103,8 @@ def told(
     lines.append("; ".join([shown, *_untold(compared)]) + ".")
     lines.extend(_would_show(compared))
     lines.extend(_left_out(findings))
+    if not failed and unjudged(findings) and any(finding.counts for finding in compared):
+        lines.append("Only counts could be judged: no measure has enough repeats on both sides.")
     if not failed and is_open(findings, lacks):
         lines.append("Whether NEW is worse is unknown (exit status 3): run the missing trials, or more repeats.")
     return lines

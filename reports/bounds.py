@@ -10,16 +10,16 @@ missing where the system has it under the same fault at another size.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import pandas as pd
 
-from r2ccl_core.errors import UnitError
-from r2ccl_core.units import parse_size
 from reports import stats
+from reports.bound_places import Bound, bounds_of, is_selected, named, speaks_of
 from reports.load import load_folder
 from reports.measures import trial_frame
 from reports.metrics import METRICS
@@ -28,6 +28,8 @@ from reports.state import uncertain_effects
 from reports.targets import NOTHING_MEASURED, Target
 from reports.trial import SIMULATED
 from reports.wording import at_size, exactly, has, number, plural
+
+EVERYTHING: Mapping[str, Sequence[str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -73,17 +75,21 @@ class _Cell:
 def held_in(folder: Path) -> list[Held]:
     """Every bound of the run in `folder`. Raises `ReportError` if the folder cannot be read."""
     loaded = load_folder(folder)
-    return held(trial_frame([loaded]), loaded.run.experiment, loaded.incomplete)
+    return held(trial_frame([loaded]), loaded.run.experiment, loaded.incomplete, loaded.run.only)
 
 
-def held(frame: pd.DataFrame, experiment: Mapping[str, Any], incomplete: str = "") -> list[Held]:
+def held(
+    frame: pd.DataFrame,
+    experiment: Mapping[str, Any],
+    incomplete: str = "",
+    only: Mapping[str, Sequence[str]] = EVERYTHING,
+) -> list[Held]:
     """Compares every bound of `experiment` (as stored in run.json) with the trials (`reports.measures.trial_frame`).
 
-    A bound on trials that this run did not select is left out. None holds if trials may be missing
-    (`reports.load.LoadedRun.incomplete`).
+    A bound on trials that this run did not select (by `only`) is left out, and `reports.bound_places.not_judged` tells
+    it. None holds if trials may be missing (`reports.load.LoadedRun.incomplete`).
     """
-    bounds = experiment.get("bound")
-    found = (_held(frame, bound) for bound in (bounds if isinstance(bounds, list) else ()) if _is_bound(bound))
+    found = (_held(frame, bound, bool(incomplete) and is_selected(bound, only)) for bound in bounds_of(experiment))
     told = [one for one in found if one is not None]
     return [without_all(one, incomplete) for one in told]
 
@@ -100,18 +106,16 @@ def without_all(result: Result, incomplete: str) -> Result:
     return replace(result, met=None if result.met else result.met, detail=told)
 
 
-def _is_bound(bound: object) -> bool:
-    return isinstance(bound, dict) and bound.get("metric") in METRICS
-
-
-def _held(frame: pd.DataFrame, bound: Mapping[str, Any]) -> Held | None:
-    chosen = frame[[_speaks_of(bound, row) for _, row in frame.iterrows()]]
-    if chosen.empty:
-        return None
+def _held(frame: pd.DataFrame, bound: Bound, missing: bool) -> Held | None:
+    """The result of one bound; None if it is on no trial, unless such trials may be `missing`."""
+    about = (frame[name] for name in ("plain_system", "size_bytes", "scenario", "points"))
+    chosen = frame[[speaks_of(bound, *trial) for trial in zip(*about, strict=True)]]
     low, high = _limit(bound.get("min")), _limit(bound.get("max"))
-    cells, holes, partly, without = _cells(frame, chosen, bound)
     metric = METRICS[str(bound["metric"])]
-    what, wanted = _what(bound), _wanted(low, high, metric)
+    what, wanted = f"{named(bound)}: {metric.told}", _wanted(low, high, metric)
+    if chosen.empty:
+        return Held(what, wanted, NOTHING_MEASURED, None, "none of its trials is there") if missing else None
+    cells, holes, partly, without = _cells(frame, chosen, bound)
     if not cells:
         known, trials = int(chosen[metric.name].notna().sum()), plural(len(chosen), "trial")
         told = f"known in {known} of {trials}, too few for a median" if known else f"none of {trials} measured it"
@@ -161,7 +165,7 @@ def _digits(value: float, low: float | None, high: float | None) -> str:
 
 
 def _cells(
-    frame: pd.DataFrame, chosen: pd.DataFrame, bound: Mapping[str, Any]
+    frame: pd.DataFrame, chosen: pd.DataFrame, bound: Bound
 ) -> tuple[list[_Cell], list[str], dict[str, int], int]:
     """Every cell that measured the metric, with its value; the cells that should have measured it but did not; if the
     bound is on each trial, those of which some trials did not, and how many; and how many others have no value."""
@@ -266,40 +270,12 @@ def _excess(value: float, low: float | None, high: float | None) -> float:
     return max(value - high if high is not None else -float("inf"), low - value if low is not None else -float("inf"))
 
 
-def _speaks_of(bound: Mapping[str, Any], row: "pd.Series[Any]") -> bool:
-    points = bound.get("axes")
-    return (
-        bound.get("system") in (None, row["plain_system"].removesuffix(SIMULATED))
-        and _size(bound.get("size")) in (None, row["size_bytes"])
-        and bound.get("fault") in (None, row["scenario"])
-        and all(
-            row["points"].get(axis) == value for axis, value in (points if isinstance(points, dict) else {}).items()
-        )
-    )
-
-
-def _size(value: object) -> int | None:
-    try:
-        return None if value is None else parse_size(str(value))
-    except UnitError:
-        return -1
-
-
 def _limit(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _limit_text(limit: float, metric: Metric) -> str:
     return f"{exactly(100 * limit)} %" if metric.percent else exactly(limit)
-
-
-def _what(bound: Mapping[str, Any]) -> str:
-    places = [str(bound[key]) for key in ("system", "size", "fault") if bound.get(key) is not None]
-    points = bound.get("axes")
-    places += [f"{axis}={value}" for axis, value in (points if isinstance(points, dict) else {}).items()]
-    worst = ", every trial" if bound.get("of") == "worst" else ""
-    where = f" ({', '.join(places)})" if places else ""
-    return f"{bound['metric']}{where}{worst}: {METRICS[str(bound['metric'])].told}"
 
 
 def _wanted(low: float | None, high: float | None, metric: Metric) -> str:

@@ -12,6 +12,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from reports import columns, machines
+from reports.bound_places import not_judged
 from reports.bounds import held, without_all
 from reports.core_log import core_events
 from reports.drift import drift_lines
@@ -148,7 +149,7 @@ def promises(runs: Sequence[LoadedRun], frame: pd.DataFrame, lines: Sequence[Lin
         own = frame[frame["run"] == run.name]
         # Bounds name systems as their own experiment does, without the run.
         own = own.assign(system=own["plain_system"])
-        targets_of = [bound.target() for bound in held(own, run.run.experiment, run.incomplete)]
+        targets_of = [bound.target() for bound in held(own, run.run.experiment, run.incomplete, run.run.only)]
         found += [replace(one, what=f"{run.called}: {one.what}") for one in targets_of] if run.called else targets_of
     return found
 
@@ -175,6 +176,7 @@ def _content(runs: Sequence[LoadedRun], frame: pd.DataFrame, lines: Sequence[Lin
                 for d in machines.differences(runs)
             ),
             *(f"{run.called or run.name}: {changed}." for run in runs if (changed := change_of(run.run))),
+            *_not_judged(runs),
             *(told for run in runs for told in drift_lines(run)),
             *filter(
                 None, [about(t for run in runs for t in run.final_trials) for about in (stolen_time, unwatched_hosts)]
@@ -209,6 +211,12 @@ def _origin(run: LoadedRun) -> Origin:
 def _incomplete(runs: Sequence[LoadedRun]) -> list[str]:
     """Why what is told may not be all, by run."""
     return [f"{run.called}: {why}" if run.called else why for run in runs if (why := run.incomplete)]
+
+
+def _not_judged(runs: Sequence[LoadedRun]) -> list[str]:
+    """The bounds that each run says nothing about."""
+    told = {run.called: not_judged(run.run, run.final_trials, run.incomplete) for run in runs}
+    return [f"{called}: {text}" if called else text for called, text in told.items() if text]
 
 
 def _scope(run: LoadedRun, frame: pd.DataFrame) -> str:

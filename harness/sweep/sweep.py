@@ -37,6 +37,7 @@ from harness.sweep.trial_order import due, left_by_block
 from r2ccl_core import spread
 from r2ccl_core.errors import R2cclError
 from reports import trial as stored
+from reports.bound_places import not_judged
 from reports.drift import drifts
 from reports.errors import SchemaError
 from reports.stolen import stolen_time
@@ -280,9 +281,10 @@ def _concluded(request: Request, folder: RunFolder, progress: SweepProgress) -> 
     missing = missing_trials(len(wanted - records.keys()), len(wanted))
     if missing and status is ExitCode.OK:
         status = ExitCode.INCONCLUSIVE
+    silent = not_judged(folder.run(), records.values(), missing)
     remarks = [missing, *map(str, drifts(records.values())), *precision_caveats(trials, sweep, records)]
     remarks += [*cost_caveats(records.values()), stolen_time(records.values()), unwatched_hosts(records.values())]
-    progress.closed(status, [*filter(None, remarks), *(b.line for b in bounds)])
+    progress.closed(status, [*filter(None, remarks), *(b.line for b in bounds), *filter(None, [silent])])
     return status
 
 

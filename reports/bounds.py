@@ -10,23 +10,26 @@ missing where the system has it under the same fault at another size.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 import pandas as pd
 
-from r2ccl_core.errors import UnitError
-from r2ccl_core.units import parse_size
 from reports import stats
+from reports.bound_places import Bound, bounds_of, is_selected, named, speaks_of
 from reports.load import load_folder
 from reports.measures import trial_frame
 from reports.metrics import METRICS
 from reports.metrics.metric import Metric
+from reports.state import uncertain_effects
 from reports.targets import NOTHING_MEASURED, Target
 from reports.trial import SIMULATED
 from reports.wording import at_size, exactly, has, number, plural
+
+EVERYTHING: Mapping[str, Sequence[str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -72,37 +75,47 @@ class _Cell:
 def held_in(folder: Path) -> list[Held]:
     """Every bound of the run in `folder`. Raises `ReportError` if the folder cannot be read."""
     loaded = load_folder(folder)
-    return held(trial_frame([loaded]), loaded.run.experiment)
+    return held(trial_frame([loaded]), loaded.run.experiment, loaded.incomplete, loaded.run.only)
 
 
-def held(frame: pd.DataFrame, experiment: Mapping[str, Any], finished: bool = True) -> list[Held]:
+def held(
+    frame: pd.DataFrame,
+    experiment: Mapping[str, Any],
+    incomplete: str = "",
+    only: Mapping[str, Sequence[str]] = EVERYTHING,
+) -> list[Held]:
     """Compares every bound of `experiment` (as stored in run.json) with the trials (`reports.measures.trial_frame`).
 
-    A bound on trials that this run did not select is left out. None holds before the sweep is `finished`, since trials
-    may be missing.
+    A bound on trials that this run did not select (by `only`) is left out, and `reports.bound_places.not_judged` tells
+    it. None holds if trials may be missing (`reports.load.LoadedRun.incomplete`).
     """
-    bounds = experiment.get("bound")
-    found = (_held(frame, bound) for bound in (bounds if isinstance(bounds, list) else ()) if _is_bound(bound))
+    found = (_held(frame, bound, bool(incomplete) and is_selected(bound, only)) for bound in bounds_of(experiment))
     told = [one for one in found if one is not None]
-    return told if finished else [_before_the_end(one) for one in told]
+    return [without_all(one, incomplete) for one in told]
 
 
-def _before_the_end(one: Held) -> Held:
-    return replace(one, met=None if one.met else one.met, detail=f"{one.detail}; the sweep did not finish")
+Result = TypeVar("Result", Held, Target)
 
 
-def _is_bound(bound: object) -> bool:
-    return isinstance(bound, dict) and bound.get("metric") in METRICS
+def without_all(result: Result, incomplete: str) -> Result:
+    """The result of a run that is `incomplete` (`reports.load.LoadedRun`): what is missing may miss what the rest
+    holds."""
+    if not incomplete:
+        return result
+    told = "; ".join(filter(None, (result.detail, incomplete)))
+    return replace(result, met=None if result.met else result.met, detail=told)
 
 
-def _held(frame: pd.DataFrame, bound: Mapping[str, Any]) -> Held | None:
-    chosen = frame[[_speaks_of(bound, row) for _, row in frame.iterrows()]]
-    if chosen.empty:
-        return None
+def _held(frame: pd.DataFrame, bound: Bound, missing: bool) -> Held | None:
+    """The result of one bound; None if it is on no trial, unless such trials may be `missing`."""
+    about = (frame[name] for name in ("plain_system", "size_bytes", "scenario", "points"))
+    chosen = frame[[speaks_of(bound, *trial) for trial in zip(*about, strict=True)]]
     low, high = _limit(bound.get("min")), _limit(bound.get("max"))
-    cells, holes, partly, without = _cells(frame, chosen, bound)
     metric = METRICS[str(bound["metric"])]
-    what, wanted = _what(bound), _wanted(low, high, metric)
+    what, wanted = f"{named(bound)}: {metric.told}", _wanted(low, high, metric)
+    if chosen.empty:
+        return Held(what, wanted, NOTHING_MEASURED, None, "none of its trials is there") if missing else None
+    cells, holes, partly, without = _cells(frame, chosen, bound)
     if not cells:
         known, trials = int(chosen[metric.name].notna().sum()), plural(len(chosen), "trial")
         told = f"known in {known} of {trials}, too few for a median" if known else f"none of {trials} measured it"
@@ -112,7 +125,7 @@ def _held(frame: pd.DataFrame, bound: Mapping[str, Any]) -> Held | None:
     names = f"{worst.name}, the worst of {len(cells)} cells" if len(cells) > 1 else worst.name
     doubtful = sum(not cell.surely_outside(low, high) and not cell.surely_within(low, high) for cell in cells)
     if doubtful:
-        names += f"; the trials whose value is not known decide it in {plural(doubtful, 'cell')}"
+        names += f"; the trials whose value is not known, or not well enough, decide it in {plural(doubtful, 'cell')}"
     if surely and worst not in surely:
         sure = max(surely, key=lambda cell: _excess(cell.value, low, high))
         names += f", but not in {sure.name}, with {_told(sure.value, low, high, metric)}"
@@ -123,16 +136,19 @@ def _held(frame: pd.DataFrame, bound: Mapping[str, Any]) -> Held | None:
     names += f"; not measured: {' and '.join(gaps)}, first {next(iter([*holes, *partly]))}" if gaps else ""
     if without:
         names += f"; {plural(without, 'other cell')} {has(without)} no such value"
+    unsure = uncertain_effects(metric.errors_ms(chosen))
+    names += f"; {unsure}" if unsure else ""
     source = "simulated" if SIMULATED in worst.name else "measured"
     met = False if surely else None if gaps or doubtful else True
     return Held(what, wanted, _told(worst.value, low, high, metric), met, names, source)
 
 
 def _may_lack(part: pd.DataFrame, metric: Metric) -> bool:
-    """Whether a cell without a value is told although it need not have one: not every cell has the metric, or its
-    trials went on, but nothing followed the fault before its heal."""
-    went_on = part["faulted"] & ~part["status"].isin(["failed", "inconclusive"])
-    return metric.of.startswith("some") or (metric.of == "trials that went on" and bool(went_on.any()))
+    """Whether a cell without a value is told although it need not have one: its trials are of those that can have the
+    metric, but for example nothing followed the fault before its heal."""
+    conclusive = part[part["status"] != "inconclusive"]
+    ends = zip(conclusive["faulted"], conclusive["status"] == "failed", strict=True)
+    return any(metric.can_belong_to(faulted=faulted, failed=failed) for faulted, failed in ends)
 
 
 def _told(value: float, low: float | None, high: float | None, metric: Metric) -> str:
@@ -149,7 +165,7 @@ def _digits(value: float, low: float | None, high: float | None) -> str:
 
 
 def _cells(
-    frame: pd.DataFrame, chosen: pd.DataFrame, bound: Mapping[str, Any]
+    frame: pd.DataFrame, chosen: pd.DataFrame, bound: Bound
 ) -> tuple[list[_Cell], list[str], dict[str, int], int]:
     """Every cell that measured the metric, with its value; the cells that should have measured it but did not; if the
     bound is on each trial, those of which some trials did not, and how many; and how many others have no value."""
@@ -163,25 +179,42 @@ def _cells(
         without = part[part[metric.name].isna() & ~slowed]
         elsewhere = metric.of_faults and _has_value_under(metric, frame, part)
         elsewhere |= metric.of.startswith("some") and _was_not_watched(metric, frame, part)
-        missing = int(slowed.sum()) + sum(
-            elsewhere or _should_have(metric, frame, row) for _, row in without.iterrows()
-        )
+        missing = int(slowed.sum()) + sum(_is_gap(metric, frame, row, elsewhere) for _, row in without.iterrows())
         every = bound.get("of") == "worst"
         if not known.size:
             holes += [str(name)] if missing else []
             lacking += not missing and _may_lack(part, metric)
             continue
-        farthest = max(known, key=lambda value: _excess(float(value), low, high))
-        counted = float(farthest if every else metric.together(known, low=int(metric.reads_low(part).sum())))
+        below = int(metric.reads_low(part).sum())
+        counted = _farthest(known, low, high) if every else metric.together(known, low=below)
         if math.isnan(counted):
             holes.append(str(name))
             continue
         of = f"{known.size} of " if missing else ""
-        between = (counted, counted) if every or not slowed.any() else stats.median_between(known, int(slowed.sum()))
+        between = _ends(part, metric, every, low, high)
         cells.append(_Cell(f"{name}, {of}{plural(int(known.size) + missing, 'trial')}", counted, *between))
         if missing and every:
             partly[str(name)] = missing
     return cells, holes, partly, lacking
+
+
+def _ends(
+    part: pd.DataFrame, metric: Metric, every: bool, low: float | None, high: float | None
+) -> tuple[float, float]:
+    """Between which values that of a cell lies, whatever those are that are not known, or not well enough."""
+    values, slowed = part[metric.name], int(metric.not_known(part).sum())
+    if slowed and not every:
+        return stats.median_between(values, slowed)
+    errors = metric.errors_ms(part)
+    least, most = (
+        _farthest(end, low, high) if every else metric.together(end) for end in (values - errors, values + errors)
+    )
+    return least, most
+
+
+def _farthest(values: Iterable[float | None], low: float | None, high: float | None) -> float:
+    """The value that misses the limits most, or holds them least."""
+    return float(max(stats.known(values), key=lambda value: _excess(float(value), low, high)))
 
 
 def _was_not_watched(metric: Metric, frame: pd.DataFrame, part: pd.DataFrame) -> bool:
@@ -201,6 +234,14 @@ def _has_value_under(metric: Metric, frame: pd.DataFrame, part: pd.DataFrame) ->
     """Whether the system of a cell (`part`) has a value of `metric` anywhere under the fault of the cell."""
     alike = (frame["system"] == part["system"].iloc[0]) & (frame["scenario"] == part["scenario"].iloc[0])
     return bool(frame.loc[alike, metric.name].notna().any())
+
+
+def _is_gap(metric: Metric, frame: pd.DataFrame, row: "pd.Series[Any]", elsewhere: bool) -> bool:
+    """Whether a trial without a value should have one; `elsewhere`: its system has one under the same fault."""
+    comes_and_goes = frame.loc[frame["scenario"] == row["scenario"], "comes_and_goes"].any()
+    if metric.against_after and pd.isna(row["after_ms"]) and not comes_and_goes:
+        return _should_have(replace(metric, of="trials that went on"), frame, row)
+    return elsewhere or _should_have(metric, frame, row)
 
 
 def _should_have(metric: Metric, frame: pd.DataFrame, row: "pd.Series[Any]") -> bool:
@@ -229,40 +270,12 @@ def _excess(value: float, low: float | None, high: float | None) -> float:
     return max(value - high if high is not None else -float("inf"), low - value if low is not None else -float("inf"))
 
 
-def _speaks_of(bound: Mapping[str, Any], row: "pd.Series[Any]") -> bool:
-    points = bound.get("axes")
-    return (
-        bound.get("system") in (None, row["plain_system"].removesuffix(SIMULATED))
-        and _size(bound.get("size")) in (None, row["size_bytes"])
-        and bound.get("fault") in (None, row["scenario"])
-        and all(
-            row["points"].get(axis) == value for axis, value in (points if isinstance(points, dict) else {}).items()
-        )
-    )
-
-
-def _size(value: object) -> int | None:
-    try:
-        return None if value is None else parse_size(str(value))
-    except UnitError:
-        return -1
-
-
 def _limit(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _limit_text(limit: float, metric: Metric) -> str:
     return f"{exactly(100 * limit)} %" if metric.percent else exactly(limit)
-
-
-def _what(bound: Mapping[str, Any]) -> str:
-    places = [str(bound[key]) for key in ("system", "size", "fault") if bound.get(key) is not None]
-    points = bound.get("axes")
-    places += [f"{axis}={value}" for axis, value in (points if isinstance(points, dict) else {}).items()]
-    worst = ", every trial" if bound.get("of") == "worst" else ""
-    where = f" ({', '.join(places)})" if places else ""
-    return f"{bound['metric']}{where}{worst}: {METRICS[str(bound['metric'])].told}"
 
 
 def _wanted(low: float | None, high: float | None, metric: Metric) -> str:

@@ -7,7 +7,7 @@ metric that is a total (`reports.metrics`), totals are shown and judged, scaled 
 """
 
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -64,6 +64,16 @@ class Finding:
         return bool(self.base.n and self.new.n) or self.regressed
 
     @property
+    def counts(self) -> bool:
+        """Whether it compares totals."""
+        return METRICS[self.metric].aggregate == "total"
+
+    @property
+    def judged(self) -> bool:
+        """Whether the values of both sides say something about the change."""
+        return self.compared and self.conclusion not in (*FEW, "no ratio of such values")
+
+    @property
     def unknown(self) -> bool:
         """Whether NEW lacks what it should have, for a reason that says nothing of NEW."""
         gap = self.conclusion == "not measured in NEW" and not METRICS[self.metric].of.startswith("some")
@@ -72,8 +82,7 @@ class Finding:
     @property
     def told(self) -> tuple[float, float]:
         """The values shown for BASE and NEW: medians, or totals, which are then also judged."""
-        total = METRICS[self.metric].aggregate == "total"
-        return self.totals if total else (self.base.median, self.new.median)
+        return self.totals if self.counts else (self.base.median, self.new.median)
 
 
 def would_show(finding: Finding) -> int | None:
@@ -232,10 +241,14 @@ def regressions(findings: Sequence[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.regressed]
 
 
-def is_open(findings: Sequence[Finding]) -> bool:
-    """Whether nothing can be concluded: NEW did not run, or did not measure, a part of BASE, or no measure had
-    enough repeats. Counts need no repeats and do not change this."""
-    if any(finding.unknown for finding in findings):
-        return True
-    measured = [finding for finding in findings if METRICS[finding.metric].aggregate != "total"]
-    return bool(measured) and all(finding.conclusion in FEW for finding in measured)
+def is_open(findings: Sequence[Finding], lacks: Collection[str] = ()) -> bool:
+    """Whether nothing can be concluded: NEW did not run, or did not measure, a part of BASE, it `lacks` trials, which
+    may be the worse ones, or no measure could be judged."""
+    return "NEW" in lacks or any(finding.unknown for finding in findings) or unjudged(findings)
+
+
+def unjudged(findings: Sequence[Finding]) -> bool:
+    """Whether there are measures, and none could be judged: only one side has them, or there are too few repeats.
+    Counts, which need no repeats, do not speak for them."""
+    measured = [finding for finding in findings if not finding.counts]
+    return bool(measured) and not any(finding.judged for finding in measured)

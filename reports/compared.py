@@ -2,15 +2,17 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from reports import machine
-from reports.compare import Finding, is_open, regressions, would_show
+from reports.compare import Finding, is_open, regressions, unjudged, would_show
 from reports.machines import Difference
 from reports.metrics import METRICS
 from reports.stats import MIN_EFFECT
 from reports.wording import NOTHING, at_size, number, plain, plural, sized
 
+NOTHING_LACKS: Mapping[str, str] = MappingProxyType({})
 HEADINGS = ("size", "system", "metric", "BASE", "NEW", "repeats", "change", "interval", "tolerated", "conclusion")
 
 
@@ -74,9 +76,13 @@ def _tolerated(finding: Finding) -> str:
     return f"{worse}{amount}"
 
 
-def told(findings: Sequence[Finding], differences: Sequence[Difference]) -> list[str]:
-    """The comparison in sentences, the conclusion last."""
-    lines = [plain(f"BASE and NEW differ in {difference.told()}") for difference in differences]
+def told(
+    findings: Sequence[Finding], differences: Sequence[Difference], lacks: Mapping[str, str] = NOTHING_LACKS
+) -> list[str]:
+    """The comparison in sentences, the conclusion last. `lacks` says of a side (BASE, NEW) how many of its trials are
+    missing."""
+    lines = [f"{side}: {missing}." for side, missing in lacks.items()]
+    lines += [plain(f"BASE and NEW differ in {difference.told()}") for difference in differences]
     if any(difference.about == "machine" for difference in differences):
         lines.append("The numbers come from different machines; the differences below may be due to the machines.")
     if any(map(_are_apart, findings)):
@@ -97,7 +103,9 @@ def told(findings: Sequence[Finding], differences: Sequence[Difference]) -> list
     lines.append("; ".join([shown, *_untold(compared)]) + ".")
     lines.extend(_would_show(compared))
     lines.extend(_left_out(findings))
-    if not failed and is_open(findings):
+    if not failed and unjudged(findings) and any(finding.counts for finding in compared):
+        lines.append("Only counts could be judged: no measure has enough repeats on both sides.")
+    if not failed and is_open(findings, lacks):
         lines.append("Whether NEW is worse is unknown (exit status 3): run the missing trials, or more repeats.")
     return lines
 
@@ -158,7 +166,13 @@ def _untold(findings: Sequence[Finding]) -> Iterator[str]:
             yield f"{plural(count, 'comparison')} {one if count == 1 else several}"
 
 
-def as_json(base: str, new: str, findings: Sequence[Finding], differences: Sequence[Difference]) -> str:
+def as_json(
+    base: str,
+    new: str,
+    findings: Sequence[Finding],
+    differences: Sequence[Difference],
+    lacks: Mapping[str, str] = NOTHING_LACKS,
+) -> str:
     """The comparison as one JSON object."""
     values = {
         "schema": 2,
@@ -166,6 +180,7 @@ def as_json(base: str, new: str, findings: Sequence[Finding], differences: Seque
         "new": new,
         "regressions": len(regressions(findings)),
         "compared": sum(finding.compared for finding in findings),
+        "lacks": dict(lacks),
         "differences": [vars(difference) for difference in differences],
         "findings": [_record(finding) for finding in findings],
     }

@@ -18,7 +18,7 @@ from r2ccl_core.errors import UsageError
 from reports.errors import ReportError
 from reports.load import load_folders, real
 from reports.page import Content, Live, html
-from reports.trial import Run, load_run
+from reports.trial import load_run
 
 ADDRESS = "127.0.0.1"
 PATIENCE = 4.0
@@ -65,7 +65,7 @@ class LiveReport:
         done = sum(1 for name in names if not _is_later_attempt(name, names))
         made, version = self._made, f"{len(names)}-{run.finished}"
         waits = made is not None and run.finished is None and time.monotonic() < made.at_s + PATIENCE * made.took_s
-        return Live(made.version if waits and made else version, done, _planned(run), run.finished is not None)
+        return Live(made.version if waits and made else version, done, run.planned, run.finished is not None)
 
     def _content(self, live: Live) -> Content:
         # Not at the top of the file: pandas and Matplotlib take more than a second to import, and --help should not
@@ -89,12 +89,6 @@ class LiveReport:
 def _is_later_attempt(name: str, names: set[str]) -> bool:
     first, mark, number = name.rpartition("-a")
     return bool(mark) and number.isdecimal() and first in names
-
-
-def _planned(run: Run) -> int | None:
-    """How many trials the sweep plans, if it recorded that."""
-    planned = run.tags.get("trials")
-    return planned if isinstance(planned, int) and not isinstance(planned, bool) and planned > 0 else None
 
 
 def server(live: LiveReport, port: int = 0) -> ThreadingHTTPServer:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from reports import series
 from reports.errors import ReportError, SchemaError
 from reports.trial import Run, Trial, load_run, load_trial
+from reports.wording import missing_trials
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,6 +59,24 @@ class LoadedRun:
         for trial in sorted(self.trials, key=lambda t: t.attempt):
             last[trial.cell_id] = trial
         return tuple(t for t in self.trials if last[t.cell_id] is t)
+
+    @property
+    def missing(self) -> int:
+        """How many trials its folder should hold and does not, or that cannot be read. Of an unfinished run, and of one
+        that did not record how many it came to, only those that cannot be read are known."""
+        if self.run.finished is None or self.run.planned is None:
+            return len(self.problems)
+        return max(0, self.run.planned - len(self.final_trials))
+
+    @property
+    def incomplete(self) -> str:
+        """Why what its trials show may not be all of the run; empty: every trial is there."""
+        return "the sweep has not finished" if self.run.finished is None else self.lacks
+
+    @property
+    def lacks(self) -> str:
+        """How many trials are missing, in words; empty: none."""
+        return missing_trials(self.missing, self.run.planned)
 
     def earlier_attempts(self) -> dict[str, tuple[Trial, ...]]:
         """By `cell_id`, the attempts before the last one, if any: all of them inconclusive."""
@@ -213,6 +232,11 @@ def _within(folder: Path, line: str) -> str:
     """Makes the paths in `line` relative to the run's folder: a report is copied to other machines, where absolute
     paths mean nothing."""
     return line.replace(f"{folder}/", f"{folder.name}/")
+
+
+def lacking(runs: Iterable[LoadedRun]) -> list[str]:
+    """How many trials each run is known to lack, by the run's name."""
+    return [f"{run.name}: {run.lacks}" for run in runs if run.lacks]
 
 
 def all_problems(runs: Iterable[LoadedRun]) -> list[str]:

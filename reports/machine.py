@@ -38,9 +38,11 @@ def json_summary(runs: Sequence[LoadedRun], lines: Sequence[Line], held: Sequenc
     """The table, the targets, each run's provenance and the drift of its machine as one JSON object with a schema
     version."""
     ended = [line.as_expected for line in lines if line.as_expected is not None]
+    # Of an incomplete run only a trial that did not end as expected says anything.
+    known = ended and not (all(ended) and any(run.incomplete for run in runs))
     summary = {
         "schema": SCHEMA,
-        "as_expected": all(ended) if ended else None,
+        "as_expected": all(ended) if known else None,
         "targets": [vars(target) for target in held],
         "table": [_row(line) for line in lines],
         "runs": [_about(run) for run in runs],
@@ -69,6 +71,7 @@ def _about(run: LoadedRun) -> dict[str, Any]:
         "experiment": experiment_name(run.run),
         "started": run.run.started,
         "finished": run.run.finished,
+        "missing": run.missing,
         "problems": list(run.problems),
         "provenance": run.run.provenance,
     }
@@ -76,7 +79,7 @@ def _about(run: LoadedRun) -> dict[str, Any]:
 
 def junit(runs: Sequence[LoadedRun]) -> str:
     """One suite per run, one test case per trial: unexpected ends are failures, inconclusive trials are skipped,
-    unreadable ones are errors."""
+    unreadable ones are errors, and so are all together that the folder does not hold."""
     suites = ET.Element("testsuites")
     suites.extend(_suite(run) for run in runs)
     ET.indent(suites)
@@ -93,20 +96,24 @@ def _suite(loaded: LoadedRun) -> ET.Element:
             ET.SubElement(case, "skipped", message=_xml(trial.reason))
         elif not trial.expected:
             ET.SubElement(case, "failure", type=trial.status, message=_xml(trial.reason or trial.status))
-    for problem in loaded.problems:
-        case = ET.SubElement(suite, "testcase", classname="unreadable", name=_xml(problem.partition(": ")[0]))
-        ET.SubElement(case, "error", message=_xml(problem))
-    counts = {"tests": len(trials) + len(loaded.problems), "errors": len(loaded.problems)}
+    errors = [("unreadable", problem.partition(": ")[0], problem) for problem in loaded.problems]
+    if loaded.missing > len(loaded.problems):
+        errors.append(("missing", "trials", loaded.lacks))
+    for kind, name, message in errors:
+        case = ET.SubElement(suite, "testcase", classname=kind, name=_xml(name))
+        ET.SubElement(case, "error", message=_xml(message))
+    counts = {"tests": len(trials) + len(errors), "errors": len(errors)}
     counts |= {"skipped": _count(trials, inconclusive=True), "failures": _count(trials, inconclusive=False)}
-    for name, count in counts.items():
-        suite.set(name, str(count))
+    for key, count in counts.items():
+        suite.set(key, str(count))
     return suite
 
 
 def prometheus(runs: Sequence[LoadedRun], lines: Sequence[Line]) -> str:
     """The text exposition format, one sample per line of the table and gauge."""
     name = " and ".join(dict.fromkeys(experiment_name(run.run) for run in runs))
-    return "".join(f"{text}\n" for text in (*_exposition(name, lines), *_drift_samples(name, runs)))
+    samples = (*_exposition(name, lines), *_missing_samples(runs), *_drift_samples(name, runs))
+    return "".join(f"{text}\n" for text in samples)
 
 
 def _exposition(experiment: str, lines: Sequence[Line]) -> Iterator[str]:
@@ -120,6 +127,18 @@ def _exposition(experiment: str, lines: Sequence[Line]) -> Iterator[str]:
     name, meaning = "r2ccl_as_expected", "1 if every conclusive trial ended as expected"
     yield from (f"# HELP {name} {meaning}", f"# TYPE {name} gauge")
     yield from (f"{name}{_labels(experiment, line)} {int(bool(line.as_expected))}" for line in known)
+
+
+def _missing_samples(runs: Sequence[LoadedRun]) -> Iterator[str]:
+    counts: dict[str, int] = {}
+    for run in runs:
+        name = experiment_name(run.run)
+        counts[name] = counts.get(name, 0) + run.missing
+    yield from (
+        "# HELP r2ccl_missing_trials trials that are missing from a run's folder or cannot be read",
+        "# TYPE r2ccl_missing_trials gauge",
+    )
+    yield from (f'r2ccl_missing_trials{{experiment="{_label(name)}"}} {count}' for name, count in counts.items())
 
 
 def _drift_samples(experiment: str, runs: Sequence[LoadedRun]) -> Iterator[str]:

@@ -17,6 +17,7 @@ from reports.metrics.correctness import checked
 from reports.metrics.view import NO_TABLE, View
 from reports.series import APART_NS, thinned
 from reports.setting import env_of, setting_of, systems_of
+from reports.state import effect_error_ms
 from reports.trial import Trial
 
 MAX_COUNTERS = 600
@@ -92,7 +93,7 @@ def _about(view: View, run: LoadedRun) -> dict[str, Any]:
         "trial_id": trial.trial_id,
         "reason": trial.reason or "",
         "case": case_of(trial),
-        "scenario": scenario_of(trial),
+        "scenario": trial.shown_scenario,
         "setup": setup_of(trial),
         "operation": _operation(trial),
         "points": dict(trial.axes),
@@ -120,6 +121,7 @@ def _about(view: View, run: LoadedRun) -> dict[str, Any]:
         "disturbed_slowdown": cost.disturbed_slowdown(view),
         "reads_low": cost.reads_low(view),
         "slowdown_reads_low": cost.reads_low(view, by_medians=True),
+        "effect_error_ms": effect_error_ms(trial),
         "comes_and_goes": view.comes_and_goes,
         "hosts": setting.hosts,
         "ranks": setting.ranks,
@@ -143,18 +145,12 @@ def _rdma_type(trial: Trial) -> str:
 
 def case_of(trial: Trial) -> str:
     """What trials must share to stand in one table or figure: everything except system, size and repeat."""
-    return f"{_operation(trial)}, {scenario_of(trial)}{_points(trial)}"
+    return f"{_operation(trial)}, {trial.shown_scenario}{_points(trial)}"
 
 
 def setup_of(trial: Trial) -> str:
     """The case without the fault: trials of one setup are alike while healthy."""
     return f"{_operation(trial)}{_points(trial)}"
-
-
-def scenario_of(trial: Trial) -> str:
-    """The scenario; healthy trials before and after the others count as one, since together they show the healthy
-    machine."""
-    return "healthy" if trial.scenario.startswith("healthy_") else trial.scenario
 
 
 def _points(trial: Trial) -> str:

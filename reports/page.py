@@ -68,6 +68,8 @@ class Origin:
     command: str
     started: str
     finished: str | None
+    lacks: str
+    """How many of its trials are missing, in words."""
     provenance: Mapping[str, Any]
     experiment: Mapping[str, Any]
 

@@ -12,7 +12,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from reports import columns, machines
-from reports.bounds import held
+from reports.bound_places import not_judged
+from reports.bounds import held, without_all
 from reports.core_log import core_events
 from reports.drift import drift_lines
 from reports.embed import save
@@ -38,6 +39,7 @@ from reports.load import (
     all_problems,
     counters,
     damaged_tables,
+    lacking,
     load_folders,
     log_events,
     nccl_trouble,
@@ -53,7 +55,7 @@ from reports.recovery import throughput
 from reports.series import EVENTS, WATCH
 from reports.setting import Setting, experiment_name, setting_of
 from reports.source import change_of
-from reports.state import state_frame
+from reports.state import effect_error_ms, effect_text, state_frame
 from reports.stolen import stolen_time
 from reports.summary import scope, sentences
 from reports.targets import Target, targets
@@ -99,7 +101,7 @@ def write_report(
     """
     runs = load_folders([folders] if isinstance(folders, Path) else folders)
     place = _place(runs, out)
-    for line in all_problems(runs):
+    for line in [*all_problems(runs), *lacking(runs)]:
         tell(line)
     frame = trial_frame(runs)
     write_rows(runs, frame, place)
@@ -142,12 +144,12 @@ def promises(runs: Sequence[LoadedRun], frame: pd.DataFrame, lines: Sequence[Lin
     experiments are the project's."""
     found = []
     if has_project_targets(runs):
-        found += targets(lines)
+        found += [without_all(one, "; ".join(_incomplete(runs))) for one in targets(lines)]
     for run in runs:
         own = frame[frame["run"] == run.name]
         # Bounds name systems as their own experiment does, without the run.
         own = own.assign(system=own["plain_system"])
-        targets_of = [bound.target() for bound in held(own, run.run.experiment, finished=bool(run.run.finished))]
+        targets_of = [bound.target() for bound in held(own, run.run.experiment, run.incomplete, run.run.only)]
         found += [replace(one, what=f"{run.called}: {one.what}") for one in targets_of] if run.called else targets_of
     return found
 
@@ -168,12 +170,13 @@ def _content(runs: Sequence[LoadedRun], frame: pd.DataFrame, lines: Sequence[Lin
         title=" and ".join(dict.fromkeys(experiment_name(run.run) for run in runs)),
         origins=[_origin(run) for run in runs],
         sentences=[
-            *sentences(frame, [_scope(run, frame) for run in runs], _earlier(runs)),
+            *sentences(frame, [_scope(run, frame) for run in runs], _earlier(runs), _incomplete(runs)),
             *(
                 f"The runs differ in {d.told({run.name: run.called for run in runs})}."
                 for d in machines.differences(runs)
             ),
             *(f"{run.called or run.name}: {changed}." for run in runs if (changed := change_of(run.run))),
+            *_not_judged(runs),
             *(told for run in runs for told in drift_lines(run)),
             *filter(
                 None, [about(t for run in runs for t in run.final_trials) for about in (stolen_time, unwatched_hosts)]
@@ -199,9 +202,21 @@ def _origin(run: LoadedRun) -> Origin:
         command=str(provenance.get("command") or "not known"),
         started=run.run.started,
         finished=run.run.finished,
+        lacks=run.lacks,
         provenance={k: v for k, v in provenance.items() if k != "command"} | {"folder": run.folder.name},
         experiment=run.run.experiment,
     )
+
+
+def _incomplete(runs: Sequence[LoadedRun]) -> list[str]:
+    """Why what is told may not be all, by run."""
+    return [f"{run.called}: {why}" if run.called else why for run in runs if (why := run.incomplete)]
+
+
+def _not_judged(runs: Sequence[LoadedRun]) -> list[str]:
+    """The bounds that each run says nothing about."""
+    told = {run.called: not_judged(run.run, run.final_trials, run.incomplete) for run in runs}
+    return [f"{called}: {text}" if called else text for called, text in told.items() if text]
 
 
 def _scope(run: LoadedRun, frame: pd.DataFrame) -> str:
@@ -371,7 +386,9 @@ def _story(run: LoadedRun, trial: Trial) -> str:
     for name in ("detect_ms", "slowdown", "lost_ms", "error_after_ms"):
         value = METRICS[name].value(view)
         if value is not None:
-            told.append(f"{METRICS[name].meaning.partition(' (')[0]}: {number(value)} {METRICS[name].unit}".strip())
+            text = f"{METRICS[name].meaning.partition(' (')[0]}: {number(value)} {METRICS[name].unit}".strip()
+            unsure = METRICS[name].from_effect and effect_error_ms(trial) > 0
+            told.append(f"{text}, {effect_text(trial)}" if unsure else text)
     return "; ".join([*told, ended(trial.status, expected=trial.expected)])
 
 

@@ -37,14 +37,16 @@ MODES = {
 }
 
 
-def sentences(frame: pd.DataFrame, scopes: Sequence[str], earlier: Sequence[Trial] = ()) -> list[str]:
+def sentences(
+    frame: pd.DataFrame, scopes: Sequence[str], earlier: Sequence[Trial] = (), incomplete: Sequence[str] = ()
+) -> list[str]:
     """The runs in plain words, the most important first; the sentences contain no markup.
 
     `scopes` say what was run (`scope`); `earlier` are the inconclusive attempts that were run again and are not in
-    `frame`.
+    `frame`; `incomplete` says of each run whose trials are not all there why (`reports.load.LoadedRun.incomplete`).
     """
     lines = headline(frame)
-    told = [*scopes, _simulated(frame), _conclusion(frame, lines), _repeated(earlier), _healthy(lines)]
+    told = [*scopes, _simulated(frame), _conclusion(frame, lines, incomplete), _repeated(earlier), _healthy(lines)]
     for system in dict.fromkeys(line.system for line in lines):
         own = [line for line in lines if line.system == system]
         cells = [line for line in cells_of(lines) if line.system == system]
@@ -103,20 +105,26 @@ def _simulated(frame: pd.DataFrame) -> str:
     )
 
 
-def _conclusion(frame: pd.DataFrame, lines: Sequence[Line]) -> str:
+def _conclusion(frame: pd.DataFrame, lines: Sequence[Line], incomplete: Sequence[str]) -> str:
     inconclusive = int((frame["status"] == "inconclusive").sum())
     odd = frame[~frame["expected"] & (frame["status"] != "inconclusive")]
+    told = list(incomplete)
     if odd.empty and not inconclusive:
-        return "Every trial ended as the experiment expects."
-    told = []
+        which = "the trials that are there" if told else "every trial"
+        return _sentence([*told, f"{which} ended as the experiment expects"])
     if len(odd):
         first = ": ".join(filter(None, (_called(odd.iloc[0]), plain(odd.iloc[0]["reason"]))))
-        told = [f"{plural(len(odd), 'trial')} did not end as expected (first: {first})"]
+        told += [f"{plural(len(odd), 'trial')} did not end as expected (first: {first})"]
     verb = "is" if inconclusive == 1 else "are"
     which = f"{plural(inconclusive, 'trial')} stayed inconclusive and {verb} in no figure"
     told += [f"{which}{_inconclusive(lines)}"] if inconclusive else []
     reasons = [str(reason) for reason in frame.loc[frame["status"] == "inconclusive", "reason"] if reason]
-    return "; ".join(told) + "." + (f" {_reasons(reasons)}" if reasons else "")
+    return _sentence(told) + (f" {_reasons(reasons)}" if reasons else "")
+
+
+def _sentence(clauses: Sequence[str]) -> str:
+    told = "; ".join(clauses)
+    return f"{told[:1].upper()}{told[1:]}."
 
 
 def _called(trial: "pd.Series") -> str:

@@ -165,6 +165,12 @@ class Trial(Stored):
         return self.system if self.simulated is None else self.system + SIMULATED
 
     @property
+    def shown_scenario(self) -> str:
+        """The scenario for display; healthy trials before and after the others count as one, since together they show
+        the healthy machine."""
+        return "healthy" if self.scenario.startswith("healthy_") else self.scenario
+
+    @property
     def timed(self) -> tuple[Iteration, ...]:
         """Its iterations as every count of them means it: without warm-ups."""
         return tuple(i for i in self.iterations if i.phase != "warmup")
@@ -184,6 +190,26 @@ class Run(Stored):
     started: str
     finished: str | None = None
     tags: dict[str, Any] = {}
+
+    @property
+    def only(self) -> dict[str, tuple[str, ...]]:
+        """The values that ``--only`` selected, by dimension; empty: everything was selected."""
+        only = self.tags.get("only")
+        chosen = only.items() if isinstance(only, dict) else ()
+        return {axis: tuple(map(str, values)) for axis, values in chosen if isinstance(values, list)}
+
+    @property
+    def planned(self) -> int | None:
+        """How many trials the sweep plans, or came to once it has finished; None: not recorded.
+
+        A sweep whose repeats end when its cells are known precisely comes to fewer than it planned, and older programs
+        did not record how many.
+        """
+        sweep = self.experiment.get("sweep")
+        repeats = sweep.get("repeats") if isinstance(sweep, dict) else None
+        may_end_early = isinstance(repeats, dict) and repeats.get("until") is not None
+        found = self.tags.get("ran" if self.finished and may_end_early else "trials")
+        return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else None
 
 
 S = TypeVar("S", bound=Stored)

@@ -59,6 +59,14 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
+def missing_trials(missing: int, planned: int | None) -> str:
+    """``3 of 32 trials are missing from the folder or cannot be read``; empty: none is."""
+    if not missing:
+        return ""
+    of = plural(missing, "trial") if planned is None else f"{missing} of {plural(planned, 'trial')}"
+    return f"{of} {'is' if missing == 1 else 'are'} missing from the folder or cannot be read"
+
+
 def has(count: int) -> str:
     """The verb to `plural`."""
     return "has" if count == 1 else "have"

@@ -47,13 +47,14 @@ def compare_command(base: str, new: str, rules: Path | None, json: bool) -> Exit
         raise UsageError(f"{base} and {new} have nothing in common that a rule names; compare runs of one experiment")
     for problem in (problem for run in runs for problem in run.problems):
         print(plain(f"left out: {problem}"), file=sys.stderr)
+    lacks = {run.name: run.lacks for run in runs if run.lacks}
     if json:
-        print(as_json(base, new, findings, differences(runs)), end="")
+        print(as_json(base, new, findings, differences(runs), lacks), end="")
     else:
-        _print(findings, told(findings, differences(runs)))
+        _print(findings, told(findings, differences(runs), lacks))
     if regressions(findings):
         return ExitCode.WRONG
-    return ExitCode.INCONCLUSIVE if is_open(findings) else ExitCode.OK
+    return ExitCode.INCONCLUSIVE if is_open(findings, lacks) else ExitCode.OK
 
 
 def _tell_unknown(rules: Rules, runs: Sequence[LoadedRun]) -> None:

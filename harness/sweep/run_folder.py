@@ -87,9 +87,10 @@ class RunFolder:
         """Removes the folder and its content, as far as it exists and can be removed."""
         shutil.rmtree(self.path, ignore_errors=True)
 
-    def finish(self) -> None:
-        """Marks the run as finished: the same command will start a new one."""
-        self.write_run(self.run().model_copy(update={"finished": utc_now()}))
+    def finish(self, ran: int) -> None:
+        """Marks the run as finished with so many trials: the same command will start a new one."""
+        run = self.run()
+        self.write_run(run.model_copy(update={"finished": utc_now(), "tags": run.tags | {"ran": ran}}))
 
     def reopen(self) -> None:
         """Marks the run as unfinished, if it still exists, so that the same command resumes it."""

@@ -67,21 +67,16 @@ def table(records: Iterable[stored.Trial]) -> list[Line]:
     """One line per size, system and point of the axes, sorted by them."""
     groups: dict[tuple[int, str, str], list[stored.Trial]] = {}
     last = list(last_attempts(records).values())
-    several = len({_scenario(record) for record in last}) > 1
+    several = len({record.shown_scenario for record in last}) > 1
     for record in last:
         groups.setdefault((record.size_bytes, record.shown_system, _points(record, several)), []).append(record)
     return [_line(*key, groups[key]) for key in sorted(groups)]
 
 
-def _scenario(record: stored.Trial) -> str:
-    """The label of the fault; healthy trials before and after the others have one label."""
-    return "healthy" if record.scenario.startswith("healthy_") else record.scenario
-
-
 def _points(record: stored.Trial, several: bool) -> str:
     """The label of a line among others of its size and system: its fault, if there are several, and its axes."""
     points = [f"{axis}={value}" for axis, value in record.axes.items()]
-    return " ".join([*([_scenario(record)] if several else []), *points])
+    return " ".join([*([record.shown_scenario] if several else []), *points])
 
 
 def told(records: Iterable[stored.Trial], metrics: Iterable[Metric]) -> dict[str, float]:

@@ -37,11 +37,13 @@ from harness.sweep.trial_order import due, left_by_block
 from r2ccl_core import spread
 from r2ccl_core.errors import R2cclError
 from reports import trial as stored
+from reports.bound_places import not_judged
 from reports.drift import drifts
 from reports.errors import SchemaError
 from reports.stolen import stolen_time
 from reports.trial import Run
 from reports.unwatched import unwatched_hosts
+from reports.wording import missing_trials
 
 if TYPE_CHECKING:
     from reports.bounds import Held
@@ -128,8 +130,8 @@ def run_sweep(
         try:
             try:
                 with _writing(folder):
-                    _run_remaining(request, folder, make_cluster, progress)
-                    folder.finish()
+                    records = _run_remaining(request, folder, make_cluster, progress)
+                    folder.finish(len(due(request.trials, request.experiment.sweep, records)))
             finally:
                 progress.end()
                 published = _close(folder, publish, progress)
@@ -180,7 +182,10 @@ def _close(folder: RunFolder, publish: Callable[[Path], object], progress: Sweep
     return True
 
 
-def _run_remaining(request: Request, folder: RunFolder, make_cluster: MakeCluster, progress: SweepProgress) -> None:
+def _run_remaining(
+    request: Request, folder: RunFolder, make_cluster: MakeCluster, progress: SweepProgress
+) -> dict[str, stored.Trial]:
+    """Runs what the folder does not hold; the last attempts of all trials."""
     records = last_attempts(folder.records())
     progress.begin(request.trials, records)
     hosted = [trial for trial in request.trials if not is_simulated(trial)]
@@ -198,6 +203,7 @@ def _run_remaining(request: Request, folder: RunFolder, make_cluster: MakeCluste
                         raise
                     again = f"the same command{' without --fresh' if request.fresh else ''} goes on"
                     raise SweepError(f"{error}; trials that ended are kept, and {again}") from error
+    return records
 
 
 def _run_on_cluster(
@@ -272,9 +278,13 @@ def _concluded(request: Request, folder: RunFolder, progress: SweepProgress) -> 
     wanted = {trial.trial_id for trial in trials}
     status = exit_code(record for trial, record in records.items() if trial in wanted)
     status = with_bounds(status, [bound.met for bound in bounds])
-    remarks = [*map(str, drifts(records.values())), *precision_caveats(trials, sweep, records)]
+    missing = missing_trials(len(wanted - records.keys()), len(wanted))
+    if missing and status is ExitCode.OK:
+        status = ExitCode.INCONCLUSIVE
+    silent = not_judged(folder.run(), records.values(), missing)
+    remarks = [missing, *map(str, drifts(records.values())), *precision_caveats(trials, sweep, records)]
     remarks += [*cost_caveats(records.values()), stolen_time(records.values()), unwatched_hosts(records.values())]
-    progress.closed(status, [*filter(None, remarks), *(b.line for b in bounds)])
+    progress.closed(status, [*filter(None, remarks), *(b.line for b in bounds), *filter(None, [silent])])
     return status
 
 

@@ -11,6 +11,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from reports.figures import style
 from reports.figures.recovery import EFFECT, LEAST_MS
+from reports.metrics import METRICS
+from reports.state import uncertain_effects
 from reports.wording import number, plural
 
 STAGES = {
@@ -89,7 +91,14 @@ def result(frame: pd.DataFrame) -> str:
             for system, own in part.groupby("system", sort=False)["ms"]
         ]
         told.append(f"{str(stage).replace(chr(10), ' ')}: {', '.join(values)}")
-    return f"medians over all sizes: {'; '.join(told)}" if told else ""
+    if not told:
+        return ""
+    return "; ".join(filter(None, [f"medians over all sizes: {'; '.join(told)}", _uncertain(frame)]))
+
+
+def _uncertain(frame: pd.DataFrame) -> str:
+    """In how many trials the times from the fault's effect may be wrong."""
+    return uncertain_effects(pd.concat([METRICS[name].errors_ms(frame) for name in STAGES], axis=1).max(axis=1))
 
 
 def caption(frame: pd.DataFrame) -> str:
@@ -101,7 +110,7 @@ def caption(frame: pd.DataFrame) -> str:
         "the bars are medians. Counters of the struck host are read every millisecond right after the fault (in runs "
         "before November 2026 every 10 ms), which is the resolution of the third line: "
         f"a host that did not stop for so long is drawn at {LEAST_MS:g} ms and counts as 0. In the other lines, what "
-        f"is earlier is drawn at {LEAST_OF_CLOCKS:g} ms."
+        f"is earlier is drawn at {LEAST_OF_CLOCKS:g} ms." + (f" Here {told}." if (told := _uncertain(frame)) else "")
     )
 
 

@@ -6,7 +6,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from reports.figures import style
+from reports.metrics import METRICS
 from reports.recovery import RESOLUTION_NS
+from reports.state import uncertain_effects
 from reports.stats import Floats
 from reports.wording import number, plural, sized
 
@@ -69,7 +71,13 @@ def result(frame: pd.DataFrame) -> str:
             told.append(
                 f"{system} {number(float(np.median(times)))}, at most {number(float(times[-1]))} ms ({times.size})"
             )
-    return f"medians over all sizes, and how many trials: {'; '.join(told)}"
+    medians = f"medians over all sizes, and how many trials: {'; '.join(told)}"
+    return "; ".join(filter(None, [medians, _uncertain(frame)]))
+
+
+def _uncertain(frame: pd.DataFrame) -> str:
+    """In how many trials the times may be wrong."""
+    return uncertain_effects(METRICS["recover_ms"].errors_ms(frame))
 
 
 def caption(frame: pd.DataFrame) -> str:
@@ -82,6 +90,7 @@ def caption(frame: pd.DataFrame) -> str:
         "one that its system uses, send at 80 % of their later speed again, by their counters (read every millisecond "
         f"right after the fault; before November 2026 every 10 ms). A host that did not stop for so long {zeros}. "
         f"Every step is one trial; trials: {told}.{_unknown(frame)} Compared: how late each system is back."
+        + (f" Here {wrong}." if (wrong := _uncertain(frame)) else "")
     )
 
 

@@ -97,10 +97,10 @@ METRICS = (
         "hit_cost_ms", "ms", "lower",
         "additional time of the hit iteration, or of all together if several are hit, against ones after them",
         _hit_cost,
-        of="some trials that went on", heading="hit cost", workloads=ALIKE,
+        of="some trials that went on", heading="hit cost", workloads=ALIKE, against_after=True,
     ),
     Metric(
         "stall_ms", "ms", "lower", "stall of the hit iteration that lost bandwidth does not explain", _stall,
-        of="some trials that went on", workloads=ALIKE,
+        of="some trials that went on", workloads=ALIKE, against_after=True,
     ),
 )  # fmt: skip

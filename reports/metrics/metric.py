@@ -57,6 +57,11 @@ class Metric:
     """Whether it may not be known for a trial whose healthy iterations something else slowed."""
     by_medians: bool = False
     """Of those: whether it is known all the same where the medians of the iterations are not changed by that."""
+    against_after: bool = False
+    """Whether it compares with iterations after the fault. A trial without any lacks it as it lacks its T/T0, unless
+    the fault comes and goes, of which it is not."""
+    from_effect: bool = False
+    """Whether it is a time from the fault's effect, which may not be known well enough (`reports.state`)."""
     workloads: tuple[str, ...] = ()
     """The kinds of workloads that have it; empty: all."""
     among: "Callable[[pd.DataFrame], pd.Series] | None" = None
@@ -115,11 +120,24 @@ class Metric:
         low = part["slowdown_reads_low" if self.by_medians else "reads_low"].astype(bool)
         return low if self.against_healthy else low & False
 
+    def errors_ms(self, part: "pd.DataFrame") -> "pd.Series[float]":
+        """By how much the known values may be wrong, because the fault's effect is not known well enough."""
+        errors = part["effect_error_ms"].where(part[self.name].notna(), 0.0)
+        return errors if self.from_effect else errors * 0
+
     def not_known(self, part: "pd.DataFrame") -> "pd.Series[bool]":
         """The trials whose value is not known because something else slowed their healthy iterations."""
         slowed = part["disturbed_slowdown"].astype(bool) if self.by_medians else part["disturbed"] != ""
         slowed &= part[self.name].isna()
         return slowed if self.against_healthy else slowed & False
+
+    def can_belong_to(self, *, faulted: bool, failed: bool) -> bool:
+        """Whether a trial with this outcome can have a value, though it need not."""
+        if self.of.endswith("went on"):
+            return faulted and not failed
+        if self.of == "trials that stopped":
+            return faulted and failed
+        return faulted or "faulted" not in self.of
 
     def belongs_to(self, *, faulted: bool, failed: bool) -> bool:
         """Whether a trial with this outcome must have a value; only a required value can be missing."""

@@ -88,19 +88,19 @@ METRICS = (
         "detect_ms", "ms", "lower",
         "from the fault's effect to its first sign in any core (no value if the NIC carried again or was lost again "
         "first)",
-        _sign("path_down"), of="some faulted trials",
+        _sign("path_down"), of="some faulted trials", from_effect=True,
     ),
     Metric(
         "migrate_ms", "ms", "lower",
         "from the fault's effect to the first chunk moved (no value if the NIC carried again or was lost again first)",
-        _sign("migrated"), of="some faulted trials",
+        _sign("migrated"), of="some faulted trials", from_effect=True,
     ),
     Metric(
         "recover_ms", "ms", "lower",
         "from the fault's effect until the struck host's other NICs send at their later speed, or the struck NIC where "
         "a system uses only that one (0: they did not stop for as long as a sample takes, 1 ms; no value where the NIC "
         "sends on, only later)",
-        _recovered, of="some faulted trials",
+        _recovered, of="some faulted trials", from_effect=True,
     ),
     Metric(
         "return_ms", "ms", "lower", "from the heal until the NIC carries again", _returned, of="some faulted trials",

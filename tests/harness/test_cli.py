@@ -154,7 +154,8 @@ TINY = [*SHORT, "--only=system=balance", "--set=sweep.retries=9"]
 
 @pytest.mark.slow
 def test_json_tells_the_whole_sweep_and_a_missed_bound_is_exit_status_1(tmp_path: Path) -> None:
-    bounds = '--set=bound=[{metric="slowdown", max=0.5}, {metric="before_gbs", min=0.001}]'
+    silent = '{metric="wrong", system="failstop", max=0}'
+    bounds = f'--set=bound=[{{metric="slowdown", max=0.5}}, {{metric="before_gbs", min=0.001}}, {silent}]'
     axis = '--set=axis=[{key="workload.warmup", values=[0, 1]}]'
     words = [*TINY, "--json", bounds, axis, "--set=sweep.healthy=ends", "--out", str(tmp_path)]
     done = harness(*words, program=UNDRAWN + PROGRAM)
@@ -173,6 +174,8 @@ def test_json_tells_the_whole_sweep_and_a_missed_bound_is_exit_status_1(tmp_path
     assert (last["event"], last["exit_code"]) == ("sweep_end", 1)
     bounds = [remark.split(":")[0] for remark in last["remarks"] if remark.startswith("bound")]  # not of stolen time
     assert bounds == ["bound missed", "bound held"]
+    told = "Bounds that were not judged, because --only selected none of their trials: wrong (failstop)."
+    assert last["remarks"][-1] == told
     assert Path(last["report"]).exists()
     assert done.returncode == 1
     table = pq.read_table(Path(last["report"]).with_name("rows.parquet")).to_pydict()

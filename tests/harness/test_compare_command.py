@@ -72,6 +72,19 @@ def test_counts_do_not_speak_for_measures_without_repeats(tmp_path: Path) -> Non
     assert run(base, new)[0] == 3
 
 
+def test_counts_do_not_speak_for_measures_that_one_side_lacks(tmp_path: Path) -> None:
+    """Systems of one run were fine where two runs were unknown: one that stopped has no measure after its fault."""
+    one, other = (make_run(tmp_path / name, sizes={1 << 20: 8}, repeats=1, counters=False) for name in "ab")
+    told = "Only counts could be judged: no measure has enough repeats on both sides."
+    for new in (one, other):
+        status, text = run(f"{one}@failstop", f"{new}@balance")
+        assert status == 3
+        assert text.splitlines()[-2] == told and "Whether NEW is worse is unknown" in text.splitlines()[-1]
+    rules = tmp_path / "rules.toml"
+    rules.write_text('[[rule]]\nmetric = "wrong"\ntolerance = 0\n')
+    assert run(f"{one}@failstop", f"{one}@balance", "--rules", rules)[0] == 0, "only counts were asked for"
+
+
 def test_a_system_that_no_longer_stops_is_no_regression(tmp_path: Path) -> None:
     base = make(tmp_path)
     status, text = run(f"{base}@failstop", f"{base}@balance", "--json")

@@ -44,9 +44,9 @@ def test_the_newest_unfinished_run_of_the_same_experiment_goes_on(tmp_path: Path
     assert found(tmp_path) == newer.path
     with newer.locked():
         assert found(tmp_path) == newer.path
-    newer.finish()
+    newer.finish(1)
     assert found(tmp_path) == older.path
-    older.finish()
+    older.finish(1)
     assert found(tmp_path) is None
 
 

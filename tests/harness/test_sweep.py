@@ -72,7 +72,10 @@ class HostTestbed:
 
     def sweep(self, progress: SilentProgress) -> ExitCode:
         self.folder, _ = open_folder(self.request, progress)
-        return run_sweep(self.request, self.folder, self.cluster, self.published.append, progress)
+        return run_sweep(self.request, self.folder, self.cluster, self.publish, progress)
+
+    def publish(self, folder: Path) -> None:
+        self.published.append(folder)
 
     def cluster(self, spec: ClusterSpec) -> Cluster:
         assert isinstance(spec, NoopSpec)
@@ -128,6 +131,23 @@ def test_a_watch_that_could_not_start_is_told_with_the_trial_and_in_the_end(
     assert told in heard
     write_report([testbed.published[0]], tmp_path / "report")
     assert "Some hosts were not watched in 1 trial" in (tmp_path / "report" / "report.html").read_text()
+
+
+def test_a_trial_that_cannot_be_read_in_the_end_is_told_and_leaves_the_sweep_unknown(tmp_path: Path) -> None:
+    heard: list[str] = []
+
+    class Heard(Recording):
+        def closed(self, status: ExitCode, remarks: Sequence[str]) -> None:
+            heard.extend([status.name, *remarks])
+
+    class Damaged(HostTestbed):
+        def publish(self, folder: Path) -> None:
+            next((folder / "trials").glob("a-*/trial.json")).write_text("{")
+
+    testbed = Damaged(tmp_path)
+    assert testbed.sweep(Heard()) is ExitCode.INCONCLUSIVE
+    assert heard[:2] == ["INCONCLUSIVE", "1 of 2 trials is missing from the folder or cannot be read"]
+    assert testbed.folder is not None and testbed.folder.run().tags["ran"] == 2
 
 
 def test_an_interrupted_sweep_keeps_its_trials_and_goes_on(tmp_path: Path) -> None:

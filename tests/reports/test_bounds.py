@@ -13,6 +13,8 @@ from reports.load import load_folder
 from reports.measures import trial_frame
 from reports.report import write_report
 
+GAP = "; not measured: 1 other cell, first balance at 64MiB, all_reduce, nic_down"
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -87,8 +89,26 @@ def test_a_system_that_hung_where_it_was_to_stop_has_no_time_until_its_error(fra
 
 def test_nothing_is_held_before_the_sweep_is_over(frame: pd.DataFrame) -> None:
     experiment = {"bound": [{"metric": "slowdown", "max": 9}, {"metric": "slowdown", "max": 1.4}]}
-    assert [one.met for one in held(frame, experiment, finished=False)] == [None, False]
-    assert all(one.detail.endswith("; the sweep did not finish") for one in held(frame, experiment, finished=False))
+    found = held(frame, experiment, "the sweep has not finished")
+    assert [one.met for one in found] == [None, False]
+    assert all(one.detail.endswith("; the sweep has not finished") for one in found)
+
+
+def test_times_from_an_effect_that_is_not_known_well_enough_hold_only_limits_beyond_their_error(
+    frame: pd.DataFrame,
+) -> None:
+    own = frame[(frame["system"] == "balance") & (frame["size_bytes"] == 64 << 20)]
+    made = own.assign(detect_ms=[1.0, 2.0, 3.0], effect_error_ms=[0.0, 14.0, 16.0])
+    for of, held_by in (("median", 20), ("worst", 20)):
+        bound = {"metric": "detect_ms", "of": of}
+        assert met(made, **bound, max=held_by) == [True]
+        (one,) = held(made, {"bound": [bound | {"max": 4}]})
+        assert one.met is None and "not known, or not well enough, decide it in 1 cell" in one.detail
+        assert one.detail.endswith(
+            "; the effect is not known well enough in 2 trials: times from it may be wrong by 16 ms"
+        )
+        assert met(own.assign(detect_ms=[1.0, 2.0, 3.0]), **bound, max=4) == [True]
+    assert met(made, metric="lost_ms", max=1e9) == [True], "it is no time from the effect"
 
 
 def test_known_trials_without_a_median_are_not_called_unmeasured(frame: pd.DataFrame) -> None:
@@ -120,6 +140,50 @@ def test_a_cost_that_is_not_known_is_a_gap_also_where_the_fault_was_healed(frame
     assert met(healed.assign(after_ms=float("nan")), **bound) == [True], "healed before an iteration began"
     (known,) = held(healed.assign(after_ms=float("nan")), {"bound": [bound]})
     assert known.detail.endswith("; 1 other cell has no such value")
+
+
+@pytest.mark.parametrize("metric", ["lost_ms", "hit_cost_ms", "after_gbs"])
+def test_cells_that_stopped_or_are_healthy_are_none_without_a_value_of_those_that_went_on(
+    frame: pd.DataFrame, metric: str
+) -> None:
+    """They were counted for metrics of some trials that went on, and not for those of all."""
+    healthy = frame[frame["system"] == "balance"].assign(case="healthy", scenario="healthy", faulted=False)
+    (one,) = held(pd.concat([frame, healthy.assign(**{metric: float("nan")})]), {"bound": [{"metric": metric}]})
+    assert "no such value" not in one.detail
+    went_on = frame["system"] == "hot_repair"
+    lacking = frame.assign(after_ms=frame["after_ms"].mask(went_on), repaired_ms=1.0)
+    lacking[metric] = lacking[metric].mask(went_on)
+    (one,) = held(lacking, {"bound": [{"metric": metric}]})
+    assert one.detail.endswith("; 2 other cells have no such value")
+
+
+@pytest.mark.parametrize(
+    ("cell", "told"),
+    [
+        ({"repaired_ms": 1.0}, "; 1 other cell has no such value"),
+        ({}, GAP),
+        ({"status": "failed", "expected": False}, GAP),
+        ({"status": "inconclusive", "expected": False}, GAP),
+        ({"status": "failed", "expected": True}, ""),
+    ],
+)
+@pytest.mark.parametrize("systems", [["balance", "hot_repair"], ["balance"]])
+def test_a_cell_without_iterations_after_the_fault_lacks_its_costs_as_it_lacks_its_slowdown(
+    frame: pd.DataFrame, cell: dict[str, Any], told: str, systems: list[str]
+) -> None:
+    """The hit cost was not measured where T/T0 had no such value, or the other way round. Also of a size whose fault no
+    other size met."""
+    names = ["slowdown", "hit_cost_ms", "stall_ms"]
+    own = (frame["system"] == "balance") & (frame["size_bytes"] == 64 << 20)
+    for other in ("nic_down", "other"):
+        made = frame.assign(scenario=frame["scenario"].where(own, other))
+        made[[*names, "after_ms"]] = made[[*names, "after_ms"]].mask(own)
+        made = made.assign(**{key: made[key].mask(own, value) for key, value in cell.items()})
+        made = made[made["system"].isin(systems)]
+        for name in names:
+            (one,) = held(made, {"bound": [{"metric": name, "max": 1e9}]})
+            assert one.detail.endswith((f", 3 trials{told}", f" cells{told}")), name
+            assert one.met is (None if "not measured" in told else True)
 
 
 def test_a_limit_is_told_as_it_was_written(frame: pd.DataFrame) -> None:

@@ -1,5 +1,6 @@
 """What the hosts were doing: rates from counters, what is left out, what the figure draws, how an effect is told."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,12 +9,13 @@ import pytest
 from synthetic_run import make_run
 
 from reports import series
-from reports.figures import state, timeline
+from reports.figures import aftermath, recovery, state, timeline
 from reports.load import LoadedRun, counters, load_folder, log_events, nccl_trouble, watched
+from reports.measures import trial_frame
 from reports.recovery import throughput
-from reports.report import write_report
+from reports.report import _story, write_report
 from reports.setting import setting_of
-from reports.state import effect_text, panels_of, state_frame
+from reports.state import effect_error_ms, effect_text, panels_of, state_frame
 from reports.trial import Trial
 
 S = 1_000_000_000
@@ -184,3 +186,18 @@ def test_the_moment_of_effect_is_told_with_its_uncertainty(trial: Trial, effect:
     after = trial.model_copy(update={"evidence": evidence})
     assert effect_text(after) == told
     assert effect_text(after, 1) is None and effect_text(after, 2) is None
+    assert effect_error_ms(after) == (12 if "not known" in (told or "") else 0)
+
+
+@pytest.mark.parametrize(("error_ns", "known"), [(2_000_000, True), (6_000_000, False)])
+def test_figures_of_times_from_the_effect_say_where_it_is_not_known_well_enough(
+    loaded: LoadedRun, error_ns: int, known: bool
+) -> None:
+    """The text of a trial said it, and neither the figures nor their alternative texts."""
+    effects = {"effects": [{"t_ns": loaded.trials[0].iterations[0].t_ns, "error_ns": error_ns}]}
+    trials = [t.model_copy(update={"evidence": t.evidence.model_copy(update=effects)}) for t in loaded.trials]
+    run = replace(loaded, trials=tuple(trials))
+    frame = trial_frame([run]).assign(recover_ms=1.0)
+    told = [text(frame) for module in (aftermath, recovery) for text in (module.result, module.caption)]
+    told += [_story(run, trial) for trial in trials if trial.core]
+    assert told and all(("not known well enough" in text) is not known for text in told)

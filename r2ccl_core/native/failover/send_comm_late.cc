@@ -8,7 +8,7 @@ namespace r2ccl {
 namespace {
 
 constexpr int64_t kTrialPauseNs = 250 * kMillisecond;
-constexpr uint64_t kSmallBytes = 64 * 1024;  // larger messages show what a NIC drains, and are late on a slow one
+constexpr uint64_t kSmallBytes = 16 * 1024;  // larger messages show what a NIC drains, and are late on a slow one
 
 }  // namespace
 
@@ -115,15 +115,8 @@ void SendComm::LookAt(int64_t time_ns, int64_t now_ns) {
   if (time_ns > now_ns) look_ns_ = std::min(look_ns_, time_ns);
 }
 
-// Before something is put on the path: its answer waits for what the NIC has under way, over all connections. Messages
-// that are copied count for nothing there. The mean is made as a kernel makes its mean round trip.
-void SendComm::NoteQueue(Path& path) const {
-  auto queued = static_cast<double>(nic_state(path).in_flight_bytes.load(std::memory_order_relaxed));
-  path.queued_bytes += (queued - path.queued_bytes) / 8;
-}
-
-// What answers take beyond the pair's own queue tells of slow pairs before anything is late. The peer's kernel may put
-// off the answer to a single packet, so only more of them count. A mean that falls remembers what is over.
+// What answers take tells of slow pairs before anything is late. The peer's kernel may put off the answer to a single
+// packet, so only more of them count. A mean that falls remembers what is over.
 void SendComm::CheckSlow(Path& path, const Progress& progress, int64_t now_ns) {
   bool full = progress.bytes_acked - path.acked_bytes >= 2 * progress.packet_bytes;
   if (!progress.rtt_by_kernel || !full) return;
@@ -134,8 +127,7 @@ void SendComm::CheckSlow(Path& path, const Progress& progress, int64_t now_ns) {
   if (path.way->on_probation()) return;
   ExcuseSlow(path, answer_ns, now_ns);
   int64_t best_ns = LookElsewhere(path).answer_ns;
-  int64_t unexplained_ns = UnexplainedNs(answer_ns, path.queued_bytes, BestKnownRate());
-  bool slow = IsSlow(unexplained_ns, best_ns) && !environment_->ways.IsExcused(answer_ns, now_ns);
+  bool slow = IsSlow(answer_ns, best_ns) && !environment_->ways.IsExcused(answer_ns, now_ns);
   if (slow && falls) return;
   if (!path.slow.Note(slow, path.usual_ns, now_ns)) return;
   auto told = [](int64_t ns) { return std::to_string(ns / 1000) + " us"; };

@@ -286,8 +286,8 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
   void End(Status status) REQUIRES(mutex_);
   void Fail(Status status) REQUIRES(mutex_);
   void TellPeer(const Path& about, uint32_t epoch, Cause cause) REQUIRES(mutex_);
-  // False where the stream has no room for it now.
-  bool Ping(Path& path, int64_t now_ns);
+  // False where the stream has no room for it now. With kAsks the peer's program answers, not only its machine.
+  bool Ping(Path& path, int64_t now_ns, uint64_t kind = 0);
   // The path for a word to the peer: one that can take it at once and is neither suspect nor doubted, among those the
   // one that has been up for longest, as one that flaps would lose it. nullptr when none is up.
   Path* AnyUp() REQUIRES(mutex_);
@@ -393,7 +393,7 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
   void ReadOpen(Path& path) REQUIRES(mutex_);
   void CheckStall(Path& path, int64_t now_ns, int64_t since_tick_ns) REQUIRES(mutex_);
   int64_t SinceOtherNicNs(const Path& path, int64_t now_ns) const;
-  void CheckQuiet(Path& path, int64_t now_ns) REQUIRES(mutex_);
+  void CheckQuiet(Path& path, const Progress& progress, int64_t now_ns) REQUIRES(mutex_);
   void WatchWay(Path& path, const Progress& progress, int64_t now_ns) REQUIRES(mutex_);
   void Test(Path& path, const Progress& progress, int64_t now_ns);
   void JudgeTest(Path& path, const Progress& progress, int64_t now_ns) REQUIRES(mutex_);

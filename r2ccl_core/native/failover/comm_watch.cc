@@ -50,7 +50,7 @@ void Comm::CheckStall(Path& path, int64_t now_ns, int64_t since_tick_ns) {
     path.seen_ns = 0;
     path.resent_before = progress.resent;
     path.loss.Sample(progress, now_ns);
-    if (progress.unanswered == 0) CheckQuiet(path, now_ns);
+    if (progress.unanswered == 0) CheckQuiet(path, progress, now_ns);
     return;
   }
   bool lossy = path.loss.lossy();
@@ -113,19 +113,22 @@ void Comm::AskSuspect(Path& path, const Progress& progress, int64_t now_ns) {
   if (path.suspect && now_ns - path.asked_ns >= patience_ns) Ping(path, now_ns);
 }
 
-bool Comm::Ping(Path& path, int64_t now_ns) {
+bool Comm::Ping(Path& path, int64_t now_ns, uint64_t kind) {
   if (path.stream->unsaid_bytes() > 0 || path.stream->sending()) return false;
   path.asked_ns = now_ns;
-  path.stream->Say(EncodeControl(FrameType::kPing));
+  path.stream->Say(EncodeControl(FrameType::kPing, 0, 0, kind));
   return true;
 }
 
 // A path that loses everything while nothing is under way would never be noticed: a PING provokes an answer of
 // the other end's kernel, or a reset when that end has given the path up. One that is doubted is asked at once.
-void Comm::CheckQuiet(Path& path, int64_t now_ns) {
+// A device may also have taken the word that this end waits for, and lost it: the next word of the peer's program shows
+// the gap, so it is asked for one.
+void Comm::CheckQuiet(Path& path, const Progress& progress, int64_t now_ns) {
   bool doubted = NicIsDoubted(path) && path.asked_ns < nic_state(path).doubt_ns;
   if (!doubted && now_ns - path.heard_ns < QuietLimitNs()) return;
-  if (Ping(path, now_ns)) path.heard_ns = now_ns;
+  uint64_t kind = progress.loses_unseen && HasPending() ? kAsks : 0;
+  if (Ping(path, now_ns, kind)) path.heard_ns = now_ns;
 }
 
 // Whether the peer's process ended: its host says so on some path, and no other path leaves hope. Where every path

@@ -13,6 +13,7 @@ struct Progress {
   uint32_t unanswered = 0;      // packets under way, and probes, of which it has not said that it has them
   int64_t rtt_ns = 0;           // smoothed
   bool rtt_by_kernel = false;   // not by this process, which may look late
+  bool loses_unseen = false;    // what it has its program may never be told of; only what comes behind shows the gap
   int64_t rtt_variance_ns = 0;  // mean deviation
   int64_t timeout_ns = 0;       // until the wire itself sends again, without its back-off
   int64_t shortest_rtt_ns = 0;  // of the last minutes; 0 while unknown

@@ -5,11 +5,13 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "memory_queue.h"
@@ -27,11 +29,11 @@ Params By(const std::string& transport) {
   return params;
 }
 
-// Two hosts with two NICs each, and RDMA between them.
+// Two hosts with so many NICs each, and RDMA between them.
 struct VerbsPair {
-  VerbsPair(const Params& sender_params, const Params& receiver_params) {
-    EXPECT_TRUE(Net::Create(sender_params, LoopbackNics(1, 2), &sender, nullptr, &fabric).ok());
-    EXPECT_TRUE(Net::Create(receiver_params, LoopbackNics(2, 2), &receiver, nullptr, &fabric).ok());
+  VerbsPair(const Params& sender_params, const Params& receiver_params, int nics = 2) {
+    EXPECT_TRUE(Net::Create(sender_params, LoopbackNics(1, nics), &sender, nullptr, &fabric).ok());
+    EXPECT_TRUE(Net::Create(receiver_params, LoopbackNics(2, nics), &receiver, nullptr, &fabric).ok());
   }
   explicit VerbsPair(const Params& params) : VerbsPair(params, params) {}
   ~VerbsPair() {
@@ -258,6 +260,29 @@ TEST(Verbs, SilenceOfAQueueIsNoticedAsThatOfASocket) {
   EXPECT_EQ(pair.Run(8), "");
   // Both wait for an answer; who sees first that none comes resets the stream of the other.
   EXPECT_TRUE(AnyEvent(*pair.sender, "path_down", "stalled") || AnyEvent(*pair.receiver, "path_down", "stalled"));
+}
+
+// The device has acknowledged it, so that nothing is under way, and the receiving program says nothing more. The word
+// gave slots back as well, without which the sending end cannot go on asking until the other end has some to return.
+TEST(Verbs, AnAcknowledgementWhoseCompletionIsLostIsAskedFor) {
+  Params params = By("verbs");
+  params.chunk_bytes = params.min_chunk_bytes = params.eager_bytes = 1 << 20;
+  VerbsPair pair(params, params, 1);
+  pair.Open();
+  ASSERT_EQ(pair.Run(9), "");
+  std::vector<char> from(7 * 32'000, 'x'), to(from.size());
+  Request *send = nullptr, *recv = nullptr;
+  bool sent = false, received = false;
+  uint64_t size = 0;
+  pair.fabric.loses_completions_of = pair.sender->environment().nics[0].address.s_addr;
+  ASSERT_TRUE(pair.recv->Irecv(to.data(), to.size(), &recv, false).ok());
+  ASSERT_TRUE(pair.send->Isend(from.data(), from.size(), &send).ok());
+  ASSERT_TRUE(Until([&] { return pair.recv->Test(recv, &received, &size).ok() && received; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  pair.fabric.loses_completions_of = INADDR_NONE;
+  EXPECT_TRUE(Until([&] { return pair.send->Test(send, &sent, &size).ok() && sent; }, 20));
+  EXPECT_EQ(CountEvents(*pair.sender, "path_down"), 1u) << "it was met";
+  EXPECT_EQ(from, to);
 }
 
 TEST(Verbs, TheEndOfAProcessIsHeardByTcpAtOnce) {

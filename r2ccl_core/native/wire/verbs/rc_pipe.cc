@@ -145,6 +145,7 @@ void RcPipe::AddProgress(Progress* progress, int64_t now_ns) const {
   progress->segments += static_cast<uint32_t>(sent_ + writes_);
   progress->rtt_ns = rtt_ns_;
   progress->rtt_by_kernel = false;
+  progress->loses_unseen = true;
   progress->rtt_variance_ns = rtt_variance_ns_;
   progress->shortest_rtt_ns = shortest_rtt_ns_;
   progress->timeout_ns = kRetransmitNs;

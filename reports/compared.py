@@ -79,9 +79,9 @@ def _tolerated(finding: Finding) -> str:
 def told(
     findings: Sequence[Finding], differences: Sequence[Difference], lacks: Mapping[str, str] = NOTHING_LACKS
 ) -> list[str]:
-    """The comparison in sentences, the conclusion last. `lacks` says of a side (BASE, NEW) how many of its trials are
-    missing."""
-    lines = [f"{side}: {missing}." for side, missing in lacks.items()]
+    """The comparison in sentences, the conclusion last. `lacks` says of a side (BASE, NEW) why it may not be
+    complete (`reports.load.LoadedRun`)."""
+    lines = [f"{side}: {why}." for side, why in lacks.items()]
     lines += [plain(f"BASE and NEW differ in {difference.told()}") for difference in differences]
     if any(difference.about == "machine" for difference in differences):
         lines.append("The numbers come from different machines; the differences below may be due to the machines.")

@@ -202,7 +202,7 @@ def _origin(run: LoadedRun) -> Origin:
         command=str(provenance.get("command") or "not known"),
         started=run.run.started,
         finished=run.run.finished,
-        lacks=run.lacks,
+        incomplete=run.incomplete,
         provenance={k: v for k, v in provenance.items() if k != "command"} | {"folder": run.folder.name},
         experiment=run.run.experiment,
     )

@@ -455,6 +455,21 @@ def test_a_time_lost_that_is_not_known_in_the_new_run_is_no_regression() -> None
     assert not terminal.told(new.trials, [METRICS["slowdown"], METRICS["lost_ms"]])
 
 
+def test_a_time_lost_below_zero_is_explained_in_the_terminal_as_on_the_page() -> None:
+    """Training, whose iterations may get faster, is not told as not known."""
+    run = a_run()
+    faster = tuple(
+        i.model_copy(update={"duration_ns": i.duration_ns if i.phase == "before" else 1_000_000})
+        for i in run.trials[0].iterations
+    )
+    trial = run.trials[0].model_copy(update={"workload": "training", "iterations": faster})
+    (line,) = headline(trial_frame([replace(run, trials=(trial,))]))
+    (told_there,) = remarks([line])
+    assert told_there.startswith("Time lost below 0 means")
+    assert list(cost_caveats([trial])) == [told_there]
+    assert list(cost_caveats(run.trials)) == []
+
+
 def test_a_slow_iteration_before_the_fault_leaves_the_medians_that_say_that_it_cost_something() -> None:
     run = a_run()
     first, second, *rest = run.trials[0].iterations

@@ -104,7 +104,7 @@ def told(
     pairs = plural(len(compared), "comparison")
     if failed:
         first = failed[0]
-        where = f"{first.metric} of {plain(first.system)}{at_size(first.size_bytes)}"
+        where = _where(first, findings)
         are = "is a regression" if len(failed) == 1 else "are regressions"
         shown = f"{len(failed)} of {pairs} {are} (first: {where})"
     else:
@@ -119,6 +119,12 @@ def told(
     return lines
 
 
+def _where(finding: Finding, among: Sequence[Finding]) -> str:
+    """``slowdown of balance at 64KiB``, and the case where there are several."""
+    case = f" ({plain(finding.case)})" if len({each.case for each in among}) > 1 else ""
+    return f"{finding.metric} of {plain(finding.system)}{at_size(finding.size_bytes)}{case}"
+
+
 def _would_show(findings: Sequence[Finding]) -> Iterator[str]:
     """How many repeats would show a difference, which qualifies `no difference shown`."""
     none = [finding for finding in findings if finding.conclusion == "no difference shown" and finding.change]
@@ -126,7 +132,7 @@ def _would_show(findings: Sequence[Finding]) -> Iterator[str]:
         return
     needed = {id(finding): would_show(finding) or float("inf") for finding in none}
     most = max(none, key=lambda finding: needed[id(finding)])
-    where = f"{most.metric} of {plain(most.system)}{at_size(most.size_bytes)}"
+    where = _where(most, findings)
     count = needed[id(most)]
     if most.change and count <= min(most.change.base_n, most.change.new_n):
         return

@@ -381,3 +381,13 @@ def test_a_regression_that_values_too_low_to_be_known_would_undo_is_not_told(
         only(compare(base, with_low(frames[1], [*fewer, *[None] * low]), rule)).conclusion for low in (0, 8)
     )
     assert (known, doubtful) == ("regression", "worse, not shown to be beyond it")
+
+
+def test_the_first_regression_names_its_case_where_there_are_several(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    base, new = frames
+    rule = rules(metric="after_gbs", tolerance="5 %", systems=["balance"])
+    slower = new.assign(after_gbs=new["after_gbs"] / 2)
+    assert "(first: after_gbs of balance at 1MiB)." in told(compare(base, slower, rule), [])[-1]
+    both = [pd.concat([frame.assign(case="all_gather, nic_down"), frame]) for frame in (base, slower)]
+    findings = compare(*both, rule)
+    assert "(first: after_gbs of balance at 1MiB (all_gather, nic_down))." in told(findings, [])[-1]

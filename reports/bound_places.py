@@ -31,14 +31,20 @@ def speaks_of(bound: Bound, system: str, size_bytes: int, scenario: str, points:
 
 def is_selected(bound: Bound, only: Mapping[str, Sequence[str]]) -> bool:
     """Whether a run of `only` these values, by dimension, can have trials of `bound`."""
-    places = {key: str(bound[key]) for key in ("system", "size", "fault") if bound.get(key) is not None}
-    places |= _points(bound)
+    places = {**_grid_places(bound), **_points(bound)}
     return all(places.get(axis) in (None, *values) for axis, values in only.items())
+
+
+def narrowed(bound: Bound, only: Mapping[str, Sequence[str]]) -> str:
+    """``judged on size=64MiB alone, as --only selected``: what `bound` itself leaves open; empty: nothing."""
+    places = {**_grid_places(bound), **_points(bound)}
+    chosen = [f"{axis}={value}" for axis, values in only.items() if axis not in places for value in values]
+    return f"judged on {', '.join(chosen)} alone, as --only selected" if chosen else ""
 
 
 def named(bound: Bound) -> str:
     """``slowdown (balance, 64MiB), every trial``."""
-    places = [str(bound[key]) for key in ("system", "size", "fault") if bound.get(key) is not None]
+    places = list(_grid_places(bound).values())
     places += [f"{axis}={value}" for axis, value in _points(bound).items()]
     worst = ", every trial" if bound.get("of") == "worst" else ""
     where = f" ({', '.join(places)})" if places else ""
@@ -61,6 +67,10 @@ def not_judged(run: Run, trials: Iterable[Trial], incomplete: str = "") -> str:
         return ""
     why = "--only selected none of their trials" if run.only else "the run has none of their trials"
     return f"Bounds that were not judged, because {why}: {'; '.join(silent)}."
+
+
+def _grid_places(bound: Bound) -> dict[str, str]:
+    return {key: str(bound[key]) for key in ("system", "size", "fault") if bound.get(key) is not None}
 
 
 def _points(bound: Bound) -> Mapping[str, str]:

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from reports import stats
-from reports.bound_places import Bound, bounds_of, is_selected, named, speaks_of
+from reports.bound_places import Bound, bounds_of, is_selected, named, narrowed, speaks_of
 from reports.load import load_folder
 from reports.measures import trial_frame
 from reports.metrics import METRICS
@@ -87,11 +87,17 @@ def held(
     """Compares every bound of `experiment` (as stored in run.json) with the trials (`reports.measures.trial_frame`).
 
     A bound on trials that this run did not select (by `only`) is left out, and `reports.bound_places.not_judged` tells
-    it. None holds if trials may be missing (`reports.load.LoadedRun.incomplete`).
+    it; one on trials of which it selected some says so. None holds if trials may be missing
+    (`reports.load.LoadedRun.incomplete`).
     """
-    found = (_held(frame, bound, bool(incomplete) and is_selected(bound, only)) for bound in bounds_of(experiment))
-    told = [one for one in found if one is not None]
-    return [without_all(one, incomplete) for one in told]
+    found = []
+    for bound in bounds_of(experiment):
+        one = _held(frame, bound, bool(incomplete) and is_selected(bound, only))
+        if one is not None:
+            on = narrowed(bound, only) if one.measured != NOTHING_MEASURED else ""
+            one = replace(one, detail="; ".join(filter(None, (one.detail, on))))
+            found.append(without_all(one, incomplete))
+    return found
 
 
 Result = TypeVar("Result", Held, Target)

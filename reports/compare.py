@@ -50,6 +50,9 @@ class Finding:
     new: Estimate
     totals: tuple[float, float]
     """Totals over the repeats of each side; meaningful only if the metric is counted."""
+    not_known: tuple[int, int]
+    """How many repeats of each side ran and are in no change, because something else slowed their healthy
+    iterations."""
     change: Change | None
     conclusion: Conclusion
 
@@ -134,19 +137,28 @@ def _finding(
     yield Finding(
         *cell, rule.metric, rule.better, tolerance.amount, tolerance.relative,
         _estimate(base, rule.metric), _estimate(new, rule.metric), (sum(theirs.values()), sum(ours.values())),
-        found, conclusion,
+        (_not_known(base, rule.metric), _not_known(new, rule.metric)), found, conclusion,
     )  # fmt: skip
 
 
 def _values(part: pd.DataFrame, metric: str) -> dict[Hashable, float]:
-    """The measure by repeat; healthy trials before and after the others are two of each. Unknown values are left out,
-    and those that are too low count as the lowest known one."""
+    """The known values of the measure by repeat; healthy trials before and after the others are two of each. None if
+    those that are too low are so many that the median is not known."""
+    return _by_repeat(part, part[metric]) if _estimate(part, metric).n else {}
+
+
+def _with_low(part: pd.DataFrame, metric: str) -> dict[Hashable, float]:
+    """The same, with the values that are too low as the lowest known one, as in the median."""
     low = METRICS[metric].reads_low(part) & part[metric].isna()
-    counted = stats.with_low(part[metric], int(low.sum()))
-    if not counted.size:
-        return {}
-    values = part[metric].where(~low, counted.min())  # as in the median, or only the high ones would be compared
+    return _by_repeat(part, part[metric].where(~low, part[metric].min()))
+
+
+def _by_repeat(part: pd.DataFrame, values: "pd.Series[float]") -> dict[Hashable, float]:
     return {planned: float(value) for planned, value in zip(part["planned"], values, strict=True) if value == value}
+
+
+def _not_known(part: pd.DataFrame, metric: str) -> int:
+    return int(METRICS[metric].not_known(part).sum())
 
 
 def _estimate(part: pd.DataFrame, metric: str) -> Estimate:
@@ -172,6 +184,11 @@ def _judged(
     if found is None:
         return None, "no ratio of such values"
     told = conclusion(found, rule)
+    if told == "regression":
+        filled = (_with_low(part, rule.metric) for part in (base_part, new_part))
+        even_so = change(*filled, relative=rule.tolerance.relative, paired=paired)
+        # Perhaps only because the values that are too low to be known are missing.
+        return found, told if _is_beyond(even_so, rule) else "worse, not shown to be beyond it"
     if told != "too few repeats":
         return found, told
     both = pd.concat([base_part, new_part])
@@ -234,6 +251,14 @@ def conclusion(found: Change, rule: Rule) -> Conclusion:
         within = high <= rule.tolerance.amount
         return "worse, not beyond the tolerance" if within else "worse, not shown to be beyond it"
     return "better" if high < 0 else "no difference shown"
+
+
+def _is_beyond(found: Change | None, rule: Rule) -> bool:
+    """Whether the change, whatever its interval, is for the worse by more than the tolerance."""
+    if found is None:
+        return False
+    worse = (found.value - (1.0 if rule.tolerance.relative else 0.0)) * (1 if rule.better == "lower" else -1)
+    return worse > rule.tolerance.amount
 
 
 def regressions(findings: Sequence[Finding]) -> list[Finding]:

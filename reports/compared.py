@@ -46,9 +46,13 @@ def _sides(finding: Finding) -> Iterator[str]:
 
 
 def _repeats(finding: Finding) -> str:
-    """The repeats of both sides, and how many pairs they make if some have no counterpart."""
+    """The known repeats of both sides, of how many if of more, and how many pairs they make if some have no
+    counterpart."""
     found = finding.change
-    told = f"{finding.base.n}, {finding.new.n}"
+    sides = zip((finding.base.n, finding.new.n), finding.not_known, strict=True)
+    told = ", ".join(
+        f"{known} of {known + unknown} known" if known and unknown else str(known) for known, unknown in sides
+    )
     if found is None or not found.paired or finding.base.n == finding.new.n == found.base_n:
         return told
     return f"{told} ({plural(found.base_n, 'pair')})"
@@ -56,7 +60,7 @@ def _repeats(finding: Finding) -> str:
 
 def _change(finding: Finding) -> tuple[str, str]:
     found = finding.change
-    if found is None:
+    if found is None or found.value != found.value:
         return "-", "-"
     values = (_signed(v, finding.relative) for v in (found.value, found.low, found.high))
     value, low, high = values
@@ -79,9 +83,9 @@ def _tolerated(finding: Finding) -> str:
 def told(
     findings: Sequence[Finding], differences: Sequence[Difference], lacks: Mapping[str, str] = NOTHING_LACKS
 ) -> list[str]:
-    """The comparison in sentences, the conclusion last. `lacks` says of a side (BASE, NEW) how many of its trials are
-    missing."""
-    lines = [f"{side}: {missing}." for side, missing in lacks.items()]
+    """The comparison in sentences, the conclusion last. `lacks` says of a side (BASE, NEW) why it may not be
+    complete (`reports.load.LoadedRun`)."""
+    lines = [f"{side}: {why}." for side, why in lacks.items()]
     lines += [plain(f"BASE and NEW differ in {difference.told()}") for difference in differences]
     if any(difference.about == "machine" for difference in differences):
         lines.append("The numbers come from different machines; the differences below may be due to the machines.")
@@ -91,11 +95,16 @@ def told(
             "geometric ones if it is in percent). Where "
             "the means say something else than the medians, they stand beside them."
         )
+    if any(any(finding.not_known) and finding.change for finding in findings):
+        lines.append(
+            "Repeats that are not known, because something else slowed their healthy iterations, are in no change. "
+            "A median has those that were too low among the low ones."
+        )
     failed, compared = regressions(findings), [finding for finding in findings if finding.compared]
     pairs = plural(len(compared), "comparison")
     if failed:
         first = failed[0]
-        where = f"{first.metric} of {plain(first.system)}{at_size(first.size_bytes)}"
+        where = _where(first, findings)
         are = "is a regression" if len(failed) == 1 else "are regressions"
         shown = f"{len(failed)} of {pairs} {are} (first: {where})"
     else:
@@ -110,6 +119,12 @@ def told(
     return lines
 
 
+def _where(finding: Finding, among: Sequence[Finding]) -> str:
+    """``slowdown of balance at 64KiB``, and the case where there are several."""
+    case = f" ({plain(finding.case)})" if len({each.case for each in among}) > 1 else ""
+    return f"{finding.metric} of {plain(finding.system)}{at_size(finding.size_bytes)}{case}"
+
+
 def _would_show(findings: Sequence[Finding]) -> Iterator[str]:
     """How many repeats would show a difference, which qualifies `no difference shown`."""
     none = [finding for finding in findings if finding.conclusion == "no difference shown" and finding.change]
@@ -117,9 +132,9 @@ def _would_show(findings: Sequence[Finding]) -> Iterator[str]:
         return
     needed = {id(finding): would_show(finding) or float("inf") for finding in none}
     most = max(none, key=lambda finding: needed[id(finding)])
-    where = f"{most.metric} of {plain(most.system)}{at_size(most.size_bytes)}"
-    count, had = needed[id(most)], min(most.base.n, most.new.n)
-    if count <= had:
+    where = _where(most, findings)
+    count = needed[id(most)]
+    if most.change and count <= min(most.change.base_n, most.change.new_n):
         return
     if count == float("inf"):
         told = f"no practical number of repeats would show the tolerated one of {where}, which vary most"

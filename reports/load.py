@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from reports import series
 from reports.errors import ReportError, SchemaError
 from reports.trial import Run, Trial, load_run, load_trial
-from reports.wording import missing_trials
+from reports.wording import missing_trials, trials_without_result
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,21 +62,20 @@ class LoadedRun:
 
     @property
     def missing(self) -> int:
-        """How many trials its folder should hold and does not, or that cannot be read. Of an unfinished run, and of one
-        that did not record how many it came to, only those that cannot be read are known."""
-        if self.run.finished is None or self.run.planned is None:
+        """How many trials its folder should hold and does not, or that cannot be read: the most, if repeats of an
+        unfinished run may end early. Of a run that did not record how many it plans, only the latter are known."""
+        if self.run.planned is None:
             return len(self.problems)
         return max(0, self.run.planned - len(self.final_trials))
 
     @property
     def incomplete(self) -> str:
         """Why what its trials show may not be all of the run; empty: every trial is there."""
-        return "the sweep has not finished" if self.run.finished is None else self.lacks
-
-    @property
-    def lacks(self) -> str:
-        """How many trials are missing, in words; empty: none."""
-        return missing_trials(self.missing, self.run.planned)
+        if self.run.finished is not None:
+            return missing_trials(self.missing, self.run.planned)
+        most = "up to " if self.run.may_end_early else ""
+        missing = trials_without_result(self.missing, self.run.planned, most)
+        return ": ".join(filter(None, ("the sweep has not finished", missing)))
 
     def earlier_attempts(self) -> dict[str, tuple[Trial, ...]]:
         """By `cell_id`, the attempts before the last one, if any: all of them inconclusive."""
@@ -235,8 +234,8 @@ def _within(folder: Path, line: str) -> str:
 
 
 def lacking(runs: Iterable[LoadedRun]) -> list[str]:
-    """How many trials each run is known to lack, by the run's name."""
-    return [f"{run.name}: {run.lacks}" for run in runs if run.lacks]
+    """How many trials each finished run is known to lack, by the run's name: an unfinished one is not damaged."""
+    return [f"{run.name}: {run.incomplete}" for run in runs if run.incomplete and run.run.finished is not None]
 
 
 def all_problems(runs: Iterable[LoadedRun]) -> list[str]:

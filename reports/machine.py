@@ -79,7 +79,7 @@ def _about(run: LoadedRun) -> dict[str, Any]:
 
 def junit(runs: Sequence[LoadedRun]) -> str:
     """One suite per run, one test case per trial: unexpected ends are failures, inconclusive trials are skipped,
-    unreadable ones are errors, and so are all together that the folder does not hold."""
+    unreadable ones are errors, and so are all together that the folder does not hold, or that the sweep has not run."""
     suites = ET.Element("testsuites")
     suites.extend(_suite(run) for run in runs)
     ET.indent(suites)
@@ -97,8 +97,8 @@ def _suite(loaded: LoadedRun) -> ET.Element:
         elif not trial.expected:
             ET.SubElement(case, "failure", type=trial.status, message=_xml(trial.reason or trial.status))
     errors = [("unreadable", problem.partition(": ")[0], problem) for problem in loaded.problems]
-    if loaded.missing > len(loaded.problems):
-        errors.append(("missing", "trials", loaded.lacks))
+    if loaded.run.finished is None or loaded.missing > len(loaded.problems):
+        errors.append(("missing", "trials", loaded.incomplete))
     for kind, name, message in errors:
         case = ET.SubElement(suite, "testcase", classname=kind, name=_xml(name))
         ET.SubElement(case, "error", message=_xml(message))

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 
 from reports.headline import Line, at_largest
 from reports.metrics import METRICS
-from reports.metrics.cost import unknown_costs
-from reports.metrics.view import DOUBTFUL
+from reports.metrics.cost import GAIN, is_gain, unknown_costs
 from reports.wording import (
     NOT_KNOWN,
     NOT_MEASURED,
@@ -374,9 +373,6 @@ def remarks(lines: Sequence[Line]) -> list[str]:
     disturbed, slowdowns = sum(line.disturbed for line in lines), sum(line.disturbed_slowdown for line in lines)
     if disturbed or slowdowns:
         told.append(unknown_costs(disturbed, slowdowns))
-    if any(line["lost_ms"].n and line["lost_share"].median < -DOUBTFUL for line in lines):
-        told.append(
-            "Time lost below 0 means that something else slowed the iterations before the fault, and what the fault "
-            "cost is not known; repeat those trials on a quieter machine."
-        )
+    if any(line["lost_ms"].n and is_gain(line["lost_share"].median) for line in lines):
+        told.append(GAIN)
     return told

@@ -68,8 +68,8 @@ class Origin:
     command: str
     started: str
     finished: str | None
-    lacks: str
-    """How many of its trials are missing, in words."""
+    incomplete: str
+    """Why the page may not show all of it (`reports.load.LoadedRun.incomplete`)."""
     provenance: Mapping[str, Any]
     experiment: Mapping[str, Any]
 

@@ -48,7 +48,8 @@ from reports.load import (
     write_rows,
 )
 from reports.measures import trial_frame, view_of
-from reports.metrics import METRICS
+from reports.metrics import METRICS, cost
+from reports.metrics.duration import RATIO_OF_MEANS
 from reports.metrics.metric import Metric
 from reports.page import MAX_TIMELINES, Content, Entry, Origin, Picture, html
 from reports.recovery import throughput
@@ -202,7 +203,7 @@ def _origin(run: LoadedRun) -> Origin:
         command=str(provenance.get("command") or "not known"),
         started=run.run.started,
         finished=run.run.finished,
-        lacks=run.lacks,
+        incomplete=run.incomplete,
         provenance={k: v for k, v in provenance.items() if k != "command"} | {"folder": run.folder.name},
         experiment=run.run.experiment,
     )
@@ -386,10 +387,12 @@ def _story(run: LoadedRun, trial: Trial) -> str:
     for name in ("detect_ms", "slowdown", "lost_ms", "error_after_ms"):
         value = METRICS[name].value(view)
         if value is not None:
-            text = f"{METRICS[name].meaning.partition(' (')[0]}: {number(value)} {METRICS[name].unit}".strip()
+            of_means = name == "slowdown" and view.comes_and_goes
+            what = f"T/T0: {RATIO_OF_MEANS}" if of_means else METRICS[name].meaning.partition(" (")[0]
+            text = f"{what}: {number(value)} {METRICS[name].unit}".strip()
             unsure = METRICS[name].from_effect and effect_error_ms(trial) > 0
             told.append(f"{text}, {effect_text(trial)}" if unsure else text)
-    return "; ".join([*told, ended(trial.status, expected=trial.expected)])
+    return "; ".join([*told, *filter(None, [cost.not_known(view)]), ended(trial.status, expected=trial.expected)])
 
 
 def representatives(trials: Sequence[Trial]) -> list[Trial]:

@@ -199,16 +199,20 @@ class Run(Stored):
         return {axis: tuple(map(str, values)) for axis, values in chosen if isinstance(values, list)}
 
     @property
+    def may_end_early(self) -> bool:
+        """Whether its repeats end when its cells are known precisely."""
+        sweep = self.experiment.get("sweep")
+        repeats = sweep.get("repeats") if isinstance(sweep, dict) else None
+        return isinstance(repeats, dict) and repeats.get("until") is not None
+
+    @property
     def planned(self) -> int | None:
         """How many trials the sweep plans, or came to once it has finished; None: not recorded.
 
         A sweep whose repeats end when its cells are known precisely comes to fewer than it planned, and older programs
         did not record how many.
         """
-        sweep = self.experiment.get("sweep")
-        repeats = sweep.get("repeats") if isinstance(sweep, dict) else None
-        may_end_early = isinstance(repeats, dict) and repeats.get("until") is not None
-        found = self.tags.get("ran" if self.finished and may_end_early else "trials")
+        found = self.tags.get("ran" if self.finished and self.may_end_early else "trials")
         return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else None
 
 

@@ -61,10 +61,17 @@ def plural(count: int, noun: str) -> str:
 
 def missing_trials(missing: int, planned: int | None) -> str:
     """``3 of 32 trials are missing from the folder or cannot be read``; empty: none is."""
-    if not missing:
-        return ""
-    of = plural(missing, "trial") if planned is None else f"{missing} of {plural(planned, 'trial')}"
-    return f"{of} {'is' if missing == 1 else 'are'} missing from the folder or cannot be read"
+    are = "is" if missing == 1 else "are"
+    return f"{_trials_of(missing, planned)} {are} missing from the folder or cannot be read" if missing else ""
+
+
+def trials_without_result(missing: int, planned: int | None, most: str = "") -> str:
+    """``3 of 32 trials have no result``, of a sweep that has not finished; empty: none is known to be."""
+    return f"{most}{_trials_of(missing, planned)} {has(missing)} no result" if missing else ""
+
+
+def _trials_of(count: int, planned: int | None) -> str:
+    return plural(count, "trial") if planned is None else f"{count} of {plural(planned, 'trial')}"
 
 
 def has(count: int) -> str:

@@ -47,7 +47,7 @@ def compare_command(base: str, new: str, rules: Path | None, json: bool) -> Exit
         raise UsageError(f"{base} and {new} have nothing in common that a rule names; compare runs of one experiment")
     for problem in (problem for run in runs for problem in run.problems):
         print(plain(f"left out: {problem}"), file=sys.stderr)
-    lacks = {run.name: run.lacks for run in runs if run.lacks}
+    lacks = {run.name: run.incomplete for run in runs if run.incomplete}
     if json:
         print(as_json(base, new, findings, differences(runs), lacks), end="")
     else:

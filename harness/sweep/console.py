@@ -195,7 +195,7 @@ def _summary(lines: Sequence[Line], less: Collection[str]) -> Table:
     points = any(line.points for line in lines)
     metrics = [m for m in SHORT if m.name not in less and any(_shown(line, m) for line in lines)]
     shown = Table(title=_title(lines), box=SIMPLE)
-    for heading in ("size", "system", *(["fault, axes"] if points else []), "trials"):
+    for heading in ("size", "system", *([_points_heading(lines)] if points else []), "trials"):
         shown.add_column(heading, justify="right" if heading == "size" else "left", no_wrap=True)
     for metric in metrics:
         shown.add_column(f"{metric.short}\n{metric.unit}", justify="right", no_wrap=True)
@@ -204,6 +204,13 @@ def _summary(lines: Sequence[Line], less: Collection[str]) -> Table:
         cells = [_shown(line, metric) for metric in metrics]
         shown.add_row(*map(Text, about), *cells)
     return shown
+
+
+def _points_heading(lines: Sequence[Line]) -> str:
+    """What the column of `Line.points` holds."""
+    words = [line.points.partition(" ") for line in lines if line.points]
+    fault, axes = any("=" not in first for first, _, _ in words), any("=" in first + rest for first, _, rest in words)
+    return ", ".join(["fault"] * fault + ["axes"] * axes)
 
 
 def _shown(line: Line, metric: Metric) -> str:

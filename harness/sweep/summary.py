@@ -25,7 +25,7 @@ class Line(NamedTuple):
     size_bytes: int
     system: str
     points: str
-    """Values on the axes, and the label of healthy trials in a sweep with faults: ``dtype=float16 healthy``."""
+    """The label of the fault, if there are several, and the values on the axes: ``nic_down dtype=float16``."""
     statuses: str
     values: Mapping[str, float]
     """The metrics that the terminal shows, each by its aggregate; unknown ones are left out."""

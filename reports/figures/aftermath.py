@@ -93,7 +93,7 @@ def result(frame: pd.DataFrame) -> str:
         told.append(f"{str(stage).replace(chr(10), ' ')}: {', '.join(values)}")
     if not told:
         return ""
-    return "; ".join(filter(None, [f"medians over all sizes: {'; '.join(told)}", _uncertain(frame)]))
+    return "; ".join(filter(None, [f"medians{style.over_sizes(long)}: {'; '.join(told)}", _uncertain(frame)]))
 
 
 def _uncertain(frame: pd.DataFrame) -> str:

@@ -33,11 +33,12 @@ def draw(frame: pd.DataFrame) -> Figure:
 
 def caption(frame: pd.DataFrame) -> str:
     """Describes the figure, with the number of repeats."""
-    each, rate = "", "of all NICs"
-    if frame["faulted"].any():
-        each, rate = ", each before and after the fault", "of all NICs before the fault, of the remaining NICs after it"
-    drawn = frame[["limit_gbs", "limit_after_gbs"]].notna().any(axis=None)
-    limit = f" The dashed line is the limit by the rate {rate}." if drawn else ""
+    faulted = frame["faulted"].any()
+    each = ", each before and after the fault" if faulted else ""
+    before = f"of all NICs{' before the fault' if faulted else ''}"
+    limits = {"limit_gbs": before} | ({"limit_after_gbs": "of the remaining NICs after it"} if faulted else {})
+    drawn = [text for column, text in limits.items() if frame[column].notna().any()]
+    limit = f" The dashed line is the limit by the rate {', '.join(drawn)}." if drawn else ""
     return (
         f"Bus bandwidth by message size and system: {style.INTERVAL_NOTE}; dots are single trials; "
         f"{_told(frame)}. Compared: systems at equal size{each}.{limit}{style.burst_text(frame)}"

@@ -71,7 +71,7 @@ def result(frame: pd.DataFrame) -> str:
             told.append(
                 f"{system} {number(float(np.median(times)))}, at most {number(float(times[-1]))} ms ({times.size})"
             )
-    medians = f"medians over all sizes, and how many trials: {'; '.join(told)}"
+    medians = f"medians{style.over_sizes(frame[frame['recover_ms'].notna()])}, and how many trials: {'; '.join(told)}"
     return "; ".join(filter(None, [medians, _uncertain(frame)]))
 
 

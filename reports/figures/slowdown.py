@@ -10,6 +10,7 @@ from matplotlib.lines import Line2D
 
 from reports.figures import style
 from reports.figures.points import captioned, draw_points
+from reports.metrics.duration import RATIO_OF_MEANS
 from reports.wording import NOT_KNOWN, plural
 
 MOST_LINES = 2
@@ -59,10 +60,9 @@ def caption(frame: pd.DataFrame) -> str:
 def _ratio(shown: pd.DataFrame) -> str:
     """What T/T0 divides: means if the fault of every trial comes and goes, as `reports.metrics.duration` defines it."""
     medians = "the median iteration after it (after a change of the schedule, where there was one) over the median one"
-    means = "the mean of all iterations from the first that is hit over the mean of those before it"
     if len(shown) and shown["comes_and_goes"].all():
-        return means
-    and_means = f" ({means}, where the fault comes and goes)" if shown["comes_and_goes"].any() else ""
+        return RATIO_OF_MEANS
+    and_means = f" ({RATIO_OF_MEANS}, where the fault comes and goes)" if shown["comes_and_goes"].any() else ""
     return f"{medians} before it{and_means}"
 
 

@@ -16,8 +16,8 @@ from matplotlib.patches import Patch
 
 from reports.columns import Place, natural
 from reports.palette import COLORS as COLORS
+from reports.wording import at_size, sized
 from reports.wording import plain as plain
-from reports.wording import sized
 
 MARKERS = ("X", "s", "o", "D", "^", "v", "P", "*")
 RAIL_COLORS = ("#08306B", "#4292C6", "#9ECAE1", "#FDAE6B", "#E6550D", "#A63603", "#74C476", "#31A354")
@@ -160,6 +160,12 @@ def systems_of(frame: pd.DataFrame) -> list[str]:
     """The systems in `frame`, by mode, then by name; numbers in names count as numbers: k2 before k16."""
     modes = dict(zip(frame["system"], frame["mode"], strict=True))
     return sorted(modes, key=lambda system: (modes[system], natural(system)))
+
+
+def over_sizes(known: pd.DataFrame) -> str:
+    """Of which sizes a number is that is of all sizes together, to follow its name; empty for a workload without."""
+    sizes = [int(size) for size in known["size_bytes"].unique()]
+    return " over all sizes" if len(sizes) > 1 else "".join(map(at_size, sizes))
 
 
 def sizes_of(frame: pd.DataFrame) -> list[int]:

@@ -2,8 +2,13 @@
 
 from reports import stats
 from reports.metrics.metric import ALIKE, Metric
-from reports.metrics.view import DIFFER, SLOWER, View
+from reports.metrics.view import DIFFER, DOUBTFUL, SLOWER, View
 from reports.wording import plural
+
+GAIN = (
+    "Time lost below 0 means that something else slowed the iterations before the fault, and what the fault cost is "
+    "not known; repeat those trials on a quieter machine."
+)
 
 
 def _lost(view: View) -> float | None:
@@ -55,6 +60,11 @@ def unknown_costs(trials: int, slowdowns: int) -> str:
         "iterations after the fault cannot be told from its cost, so on such a machine the costs of short operations "
         "are upper limits. Repeat them on a quieter machine, or with more iterations before the fault."
     )
+
+
+def is_gain(lost_share: float) -> bool:
+    """Whether a cell of this share lost so much less than nothing that `GAIN` is told."""
+    return lost_share < -DOUBTFUL
 
 
 def _lost_share(view: View) -> float | None:

@@ -27,6 +27,9 @@ def _p99(view: View) -> float | None:
     return stats.percentile((i.duration_ns for i in view.since), 99) / 1e6
 
 
+RATIO_OF_MEANS = "the mean of all iterations from the first that is hit over the mean of those before it"
+"""What T/T0 is if the fault comes and goes."""
+
 METRICS = (
     Metric("before_ms", "ms", "lower", "a healthy iteration", _of("before")),
     Metric("hit_ms", "ms", "lower", "an iteration that the fault hits (mean)", _of("hit"), of="trials that went on"),

@@ -161,3 +161,20 @@ def test_a_cost_that_is_known_for_some_trials_only_says_so(capsys: pytest.Captur
             patch.setenv("COLUMNS", str(wide))
             ConsoleProgress(console())._print_summary([line])
         assert re.search(words, re.sub(r"\s+", " ", capsys.readouterr().out)), wide
+
+
+@pytest.mark.parametrize(
+    ("points", "heading"),
+    [
+        (["dtype=int8", "dtype=float32"], "axes"),
+        (["flap", "nic_down"], "fault"),
+        (["flap dtype=int8", "healthy dtype=int8"], "fault, axes"),
+    ],
+)
+def test_a_heading_says_what_its_column_holds(
+    points: list[str], heading: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    (line,) = table([record()])
+    ConsoleProgress(console())._print_summary([line._replace(points=each) for each in points])
+    assert re.search(rf"system +{heading} +trials", capsys.readouterr().out)

@@ -50,6 +50,18 @@ def test_a_bound_that_the_run_did_not_select_is_told_with_the_reason(folder: Pat
     assert told(folder).startswith("Bounds that were not judged, because the run has none of their trials: ")
 
 
+@pytest.mark.usefixtures("undrawn")
+def test_a_bound_of_which_the_run_selected_some_trials_says_which(folder: Path) -> None:
+    """It was told as held, of all."""
+    rewrite(folder, {"size": ["1MiB"], "system": ["balance", "failstop"]})
+    told = "judged on size=1MiB, system=balance, system=failstop alone, as --only selected"
+    assert held_in(folder)[0].line.startswith("bound held: ") and held_in(folder)[0].line.endswith(f"; {told})")
+    assert told in write_report(folder).read_text()
+    assert json.loads((folder / "summary.json").read_text())["targets"][-1]["detail"].endswith(told)
+    rewrite(folder, {"size": ["64MiB"], "system": ["balance"]}, trials=4)
+    assert "--only" not in held_in(folder)[1].detail, "the bound itself is on these trials"
+
+
 def test_a_run_that_has_trials_of_every_bound_says_nothing(folder: Path) -> None:
     rewrite(folder, {"size": ["1MiB"]})
     loaded = load_folder(folder)

@@ -329,3 +329,65 @@ def test_a_regression_is_not_seen_only_because_the_low_costs_are_not_known(
     new = base.assign(lost_ms=(base["lost_ms"] + 1).mask(low), disturbed=low.map({True: "slowed", False: ""}))
     (found,) = compare(base, new.assign(reads_low=low), rules(metric="lost_ms", tolerance="1 ms"))[:1]
     assert (found.new.n, found.new.median, found.conclusion) == (2, 22.0, "no difference shown")
+
+
+def with_low(frame: pd.DataFrame, lost_ms: list[float | None]) -> pd.DataFrame:
+    """A trial for each value; None: too low to be known."""
+    own = pd.concat([frame[frame["system"] == "balance"].head(1)] * len(lost_ms), ignore_index=True)
+    low = pd.Series([value is None for value in lost_ms])
+    values = pd.Series(lost_ms, dtype=float)
+    planned = [f"nic_down, {repeat}" for repeat in range(len(lost_ms))]
+    return own.assign(lost_ms=values, reads_low=low, disturbed=low.map({True: "slowed", False: ""}), planned=planned)
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "repeats", "change"),
+    [
+        ([20.0, 20.1, None], [None, 30.0, 30.1], "2 of 3 known, 2 of 3 known (1 pair)", "+9.9"),
+        ([20.0, 20.1, None, None, 20.2], [None, None, 30.0, 30.1, 30.2], "3 of 5 known, 3 of 5 known (1 pair)", "+10"),
+    ],
+)
+def test_values_that_are_not_known_make_no_pair(
+    frames: tuple[pd.DataFrame, pd.DataFrame],
+    base: list[float | None],
+    new: list[float | None],
+    repeats: str,
+    change: str,
+) -> None:
+    sides = (with_low(frame, values) for frame, values in zip(frames, (base, new), strict=True))
+    found = only(compare(*sides, rules(metric="lost_ms", tolerance="1 ms"), paired=True))
+    told_cells = cells(found)
+    assert (told_cells[5:8], found.conclusion) == ((repeats, change, "-"), "too few known repeats")
+    assert json.loads(as_json("a", "b", [found], []))["findings"][0]["not_known"] == list(found.not_known)
+    assert any(line.startswith("Repeats that are not known, because") for line in told([found], []))
+
+
+def test_values_that_are_not_known_narrow_no_interval(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    base, rule = [20.0, 20.5, 21.0, 21.5], rules(metric="lost_ms", tolerance="1 ms")
+    known, filled = (
+        only(compare(with_low(frames[0], base), with_low(frames[1], new), rule)).change
+        for new in ([21.0, 22.0, 23.0, 24.0], [21.0, 22.0, 23.0, 24.0, None])
+    )
+    assert known is not None and filled == known
+
+
+def test_a_regression_that_values_too_low_to_be_known_would_undo_is_not_told(
+    frames: tuple[pd.DataFrame, pd.DataFrame],
+) -> None:
+    rule = rules(metric="lost_ms", tolerance="9.7 ms")
+    base = with_low(frames[0], [20.0, 20.1, 20.2, 20.3, 20.4])
+    fewer = [29.0, 30.2, 30.3, 30.4, 30.5, 30.6, 30.7, 30.8, 30.9]
+    (known, doubtful) = (
+        only(compare(base, with_low(frames[1], [*fewer, *[None] * low]), rule)).conclusion for low in (0, 8)
+    )
+    assert (known, doubtful) == ("regression", "worse, not shown to be beyond it")
+
+
+def test_the_first_regression_names_its_case_where_there_are_several(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    base, new = frames
+    rule = rules(metric="after_gbs", tolerance="5 %", systems=["balance"])
+    slower = new.assign(after_gbs=new["after_gbs"] / 2)
+    assert "(first: after_gbs of balance at 1MiB)." in told(compare(base, slower, rule), [])[-1]
+    both = [pd.concat([frame.assign(case="all_gather, nic_down"), frame]) for frame in (base, slower)]
+    findings = compare(*both, rule)
+    assert "(first: after_gbs of balance at 1MiB (all_gather, nic_down))." in told(findings, [])[-1]

@@ -447,6 +447,15 @@ def test_the_caption_says_where_every_line_draws_times_of_0(frame: pd.DataFrame)
     assert all(f"drawn at {least:g} ms" in told for least in set(aftermath.LEAST.values()))
 
 
+def test_alternative_texts_name_the_size_where_only_one_is_known(frame: pd.DataFrame) -> None:
+    known = frame.assign(recover_ms=1.0)
+    for result in (recovery.result, aftermath.result):
+        assert result(known).startswith("medians over all sizes")
+    smallest = frame["size_bytes"] == frame["size_bytes"].min()
+    one = known.assign(recover_ms=known["recover_ms"].where(smallest))
+    assert recovery.result(one).startswith("medians at 1MiB, and how many trials: ")
+
+
 def test_a_caption_says_which_cell_has_no_median_and_why(frame: pd.DataFrame) -> None:
     small = (frame["system"] == "balance") & (frame["size_bytes"] == frame["size_bytes"].min())
     gone = frame.assign(**{name: frame[name].mask(small) for name in ("slowdown", "after_ms", "after_gbs")})

@@ -1,4 +1,4 @@
-"""Trials that a finished run should have and has not: nothing that it tells is concluded without them."""
+"""Trials that a run should have and has not: nothing that it tells is concluded without them."""
 
 import json
 import shutil
@@ -16,6 +16,7 @@ from reports.load import load_folder
 from reports.report import write_report
 
 PLANNED = 18
+NOT_RUN = f"the sweep has not finished: 2 of {PLANNED} trials have no result"
 TOLD = f"2 of {PLANNED} trials are missing from the folder or cannot be read"
 
 
@@ -83,6 +84,38 @@ def test_new_may_be_worse_in_the_trials_that_it_lacks(
     assert json.loads(capsys.readouterr().out)["lacks"] == {"BASE": TOLD}
 
 
+@pytest.fixture
+def interrupted(whole: Path) -> Path:
+    """A sweep that was stopped before its last two trials."""
+    folder = whole.parent / "interrupted"
+    shutil.copytree(whole, folder)
+    for trial in (folder / "trials").glob("balance-*-r2"):
+        shutil.rmtree(trial)
+    rewrite(folder, finished=None)
+    return folder
+
+
+def test_an_interrupted_run_is_not_compared_as_if_it_were_complete(
+    whole: Path, interrupted: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert compare_command(str(whole), str(interrupted), None, json=False) is ExitCode.INCONCLUSIVE
+    assert f"NEW: {NOT_RUN}." in capsys.readouterr().out
+    assert compare_command(str(interrupted), str(whole), None, json=True) is ExitCode.OK
+    assert json.loads(capsys.readouterr().out)["lacks"] == {"BASE": NOT_RUN}
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_page_and_exports_say_how_many_trials_an_interrupted_run_lacks(interrupted: Path) -> None:
+    page = write_report(interrupted).read_text()
+    assert f"<strong>{NOT_RUN.replace('the', 'The', 1)}.</strong>" in page.split('<section id="summary">')[0]
+    values = json.loads((interrupted / "summary.json").read_text())
+    assert (values["as_expected"], values["runs"][0]["missing"]) == (None, 2)
+    (suite,) = ET.parse(interrupted / "junit.xml").getroot()
+    assert (suite.get("tests"), suite.get("errors")) == (str(PLANNED - 2 + 1), "1")
+    assert [e.get("message") for e in suite.iterfind("testcase[@classname='missing']/error")] == [NOT_RUN]
+    assert 'r2ccl_missing_trials{experiment="allreduce"} 2\n' in (interrupted / "metrics.prom").read_text()
+
+
 def test_repeats_that_were_not_needed_are_not_missing(whole: Path) -> None:
     """A sweep plans the most repeats, and ends when every cell is known precisely."""
     rewrite(whole, tags={"trials": 30}, experiment={"sweep": {"repeats": {"min": 3, "max": 5, "until": 0.05}}})
@@ -90,4 +123,5 @@ def test_repeats_that_were_not_needed_are_not_missing(whole: Path) -> None:
     rewrite(whole, tags={"ran": PLANNED + 1})
     assert load_folder(whole).missing == 1
     rewrite(whole, finished=None)
-    assert (load_folder(whole).missing, load_folder(whole).incomplete) == (0, "the sweep has not finished")
+    most = "the sweep has not finished: up to 12 of 30 trials have no result"
+    assert (load_folder(whole).missing, load_folder(whole).incomplete) == (12, most)

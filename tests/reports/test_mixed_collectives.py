@@ -101,6 +101,9 @@ def test_what_the_rate_does_not_limit_has_no_share_of_it(frame: pd.DataFrame) ->
     assert any("the bus bandwidth was" in text for text in sentences(frame, []))
     unlimited = frame.assign(limit_gbs=None, limit_after_gbs=None)
     assert "dashed" not in bandwidth.caption(unlimited) and "dashed" in bandwidth.caption(frame)
+    assert "of all NICs before the fault, of the remaining NICs after it." in bandwidth.caption(frame)
+    flap = bandwidth.caption(frame.assign(limit_after_gbs=float("nan")))
+    assert "the rate of all NICs before the fault." in flap, "no line is drawn after it"
 
 
 def test_a_fault_that_comes_and_goes_and_a_cost_below_zero_are_explained(lines: list[Line]) -> None:

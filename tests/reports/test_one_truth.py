@@ -34,7 +34,7 @@ from reports.metrics import METRICS
 from reports.metrics.metric import Metric
 from reports.overview import overview, remarks
 from reports.page import html, told
-from reports.report import content
+from reports.report import _story, content
 from reports.rules import Rules
 from reports.trial import Fault, Iteration, Run, Trial
 
@@ -453,6 +453,36 @@ def test_a_time_lost_that_is_not_known_in_the_new_run_is_no_regression() -> None
     assert tables.cell_of(partly, METRICS["lost_ms"]).endswith(" (known in 2 of 3)")
     assert "known in 2 of 3" in told(partly, METRICS["lost_ms"])
     assert not terminal.told(new.trials, [METRICS["slowdown"], METRICS["lost_ms"]])
+
+
+def test_the_alternative_text_of_a_timeline_says_what_is_not_known_and_what_a_ratio_is_of() -> None:
+    run = a_run()
+    trial = run.trials[0]
+    assert "; T/T0: an iteration after the fault over one before it: 1.5; " in _story(run, trial)
+    slowed = tuple(
+        i.model_copy(update={"duration_ns": 90_000_000}) if i.phase == "before" else i for i in trial.iterations
+    )
+    story = _story(run, trial.model_copy(update={"iterations": slowed}))
+    assert "; time lost and T/T0 not known: the iterations before the fault were slower" in story
+    assert trial.fault is not None
+    flap = trial.model_copy(update={"fault": trial.fault.model_copy(update={"kind": "flap"})})
+    means = "the mean of all iterations from the first that is hit over the mean of those before it"
+    assert f"; T/T0: {means}: 1.5; " in _story(run, flap)
+
+
+def test_a_time_lost_below_zero_is_explained_in_the_terminal_as_on_the_page() -> None:
+    """Training, whose iterations may get faster, is not told as not known."""
+    run = a_run()
+    faster = tuple(
+        i.model_copy(update={"duration_ns": i.duration_ns if i.phase == "before" else 1_000_000})
+        for i in run.trials[0].iterations
+    )
+    trial = run.trials[0].model_copy(update={"workload": "training", "iterations": faster})
+    (line,) = headline(trial_frame([replace(run, trials=(trial,))]))
+    (told_there,) = remarks([line])
+    assert told_there.startswith("Time lost below 0 means")
+    assert list(cost_caveats([trial])) == [told_there]
+    assert list(cost_caveats(run.trials)) == []
 
 
 def test_a_slow_iteration_before_the_fault_leaves_the_medians_that_say_that_it_cost_something() -> None:

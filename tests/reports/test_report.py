@@ -427,7 +427,7 @@ def unchecked(folder: Path) -> None:
 
 
 ODD: dict[str, tuple[Callable[[Path], None], str]] = {
-    "unfinished": (unfinished, "not finished: the trials so far"),
+    "unfinished": (unfinished, "The sweep has not finished"),
     "no experiment": (no_experiment, "not known"),
     "strange cluster": (strange_cluster, "3 trials of all_reduce over hosts"),
     "truncated": (truncated, "Left out of this report"),

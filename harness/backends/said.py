@@ -14,6 +14,8 @@ _TELLS = re.compile(
     r"|\blost\b|unreachable|no route|died|invalid|mismatch|out of memory|not enough|unknown|missing",
     re.IGNORECASE,
 )
+_LAUNCHER = re.compile(r"\[[^\s\]:]+:\d+\] (?:\[\[\d+,\d+\],\d+\] )?(?:ORTE|PRTE|PMIX)[ _]ERROR")
+"""Open MPI on itself, with host and process, when its ranks end in a way that it did not expect."""
 _SOURCE = re.compile(r"^\[\S+:\d+\] ")
 _NO_MEMORY = re.compile(r"can't allocate memory|out of memory|bad_alloc", re.IGNORECASE)
 _WANTED = re.compile(r"tried to allocate (?:(?P<bytes>\d+) bytes|(?P<shown>[\d.]+ [KMGT]iB))", re.IGNORECASE)
@@ -31,7 +33,7 @@ def telling(lines: Sequence[str]) -> str:
     """The line that best explains why a program failed; empty if no line says anything.
 
     Among the program's own lines, this is the first that reports a failure, since it causes the others, or otherwise
-    the last. If there are none, it is the first such sentence in a launcher's box of dashes.
+    the last. If there are none, it is the first such sentence in a launcher's box of dashes, or else of its log.
     """
     own, boxes = _parted(lines)
     found = [_first_telling(own) or (own[-1] if own else ""), _first_telling(boxes)]
@@ -70,8 +72,9 @@ def _first_telling(texts: Sequence[str]) -> str:
 
 
 def _parted(lines: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The lines outside of boxes, and the first sentence of each box."""
+    """The program's lines, and what the launcher says: the first sentence of each box, then the lines of its log."""
     own: list[str] = []
+    log: list[str] = []
     boxes: list[list[str]] = []
     inside = False
     for line in map(str.strip, lines):
@@ -79,8 +82,8 @@ def _parted(lines: Sequence[str]) -> tuple[list[str], list[str]]:
             inside = not inside
             boxes += [[]] if inside else []
         elif not _EMPTY.fullmatch(line) and not _ADVICE.match(line):
-            (boxes[-1] if inside else own).append(line)
-    return own, [_sentence(" ".join(box)) for box in boxes]
+            (boxes[-1] if inside else log if _LAUNCHER.match(line) else own).append(line)
+    return own, [*(_sentence(" ".join(box)) for box in boxes), *log]
 
 
 def _sentence(text: str) -> str:

@@ -279,11 +279,15 @@ def test_a_competing_flow_takes_its_share_on_its_nic_only(testbed: HostTestbed) 
 
 @pytest.fixture
 def ticking(testbed: HostTestbed) -> Iterator[tuple[RemoteProcess, list[float]]]:
-    """A rank on host1 that says something every 10 ms, from a child of its own, too."""
+    """A rank on host1 that says something every 10 ms, from a child of its own, too.
+
+    A shell will not do: one that is stopped while its child has not begun its program yet (vfork) waits for that in
+    state D, not T.
+    """
     said: list[float] = []
-    loop = "while :; do echo x; sleep 0.01; done"
+    loop = "import os, time\nos.fork()\nwhile True:\n    print('x', flush=True)\n    time.sleep(0.01)"
     process = testbed.host("host1").start(
-        ["sh", "-c", f"({loop}) & {loop}"], env={}, on_line=lambda *_: said.append(time.monotonic())
+        ["python3", "-c", loop], env={}, on_line=lambda *_: said.append(time.monotonic())
     )
     until(lambda: len(said) > 5)
     yield process, said

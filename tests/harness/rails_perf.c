@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -42,6 +43,11 @@ static void Fail(const char* what) {
          getpid());
   fflush(stdout);
   MPI_Abort(MPI_COMM_WORLD, 3);
+}
+
+// Until whoever reads that pipe has all of it, so that a launcher knows the last words of a rank before its end.
+static void WaitUntilRead(int fd) {
+  for (int left = 0; ioctl(fd, FIONREAD, &left) == 0 && left > 0;) usleep(1000);
 }
 
 static double NowS(void) {
@@ -257,6 +263,7 @@ int main(int argc, char** argv) {
   for (int cycle = 0; cycle < cycles; ++cycle) {
     if (strcmp(variant, "dies") == 0 && cycle == 2 && rank == 1) {
       fprintf(stderr, "all_reduce_perf: the GPU has fallen off the bus\n");
+      WaitUntilRead(STDERR_FILENO);
       raise(SIGKILL);
     }
     if (strcmp(variant, "early") == 0 && cycle == 2) break;

@@ -64,6 +64,15 @@ mpirun noticed that process rank 1 with PID 14394 on node 198.18.0.2 exited on s
             "all_reduce_perf: the GPU has fallen off the bus; "
             "mpirun noticed that process rank 1 with PID 14394 on node 198.18.0.2 exited on signal 9 (Killed).",
         ),
+        (
+            f"[host0:06824] [[21217,0],0] ORTE_ERROR_LOG: Not found in file iof_hnp.c at line 318\n{KILLED}",
+            "all_reduce_perf: the GPU has fallen off the bus; "
+            "mpirun noticed that process rank 1 with PID 14394 on node 198.18.0.2 exited on signal 9 (Killed).",
+        ),
+        (
+            "[host0:06824] [[21217,0],0] ORTE_ERROR_LOG: Not found in file iof_hnp.c at line 318",
+            "[host0:06824] [[21217,0],0] ORTE_ERROR_LOG: Not found in file iof_hnp.c at line 318",
+        ),
         (f"a warning\nsegmentation fault\nnothing more\n{RULE}\n", "segmentation fault"),
         (f"hello\n{RULE}\nbye\n", "hello"),
         (f"\n{RULE}\n{RULE}\n===\n", ""),

@@ -481,7 +481,9 @@ TEST(Sender, TheProgramsThreadMovesMoreWhereOneConnectionAloneSends) {
       receiver.PostAll();
       receiver.Read(SIZE_MAX);
       if (receiver.HasAll()) receiver.Acknowledge();
-      if (!done) EXPECT_TRUE(comms[which]->Test(request, &done, nullptr).ok());
+      if (!done) {
+        EXPECT_TRUE(comms[which]->Test(request, &done, nullptr).ok());
+      }
       return done && receiver.HasAll();
     })) << receiver.broken();
     return receiver.bulk() > before;

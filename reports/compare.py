@@ -3,7 +3,8 @@
 A change is a regression only if its whole 95 % interval lies beyond the tolerance. If the repeats do not show this, the
 conclusion says so; it is neither a pass nor a failure. A measure of trials that went on, which NEW lacks because all
 its trials now fail, is a regression; if NEW lacks a measure for another reason, nothing is concluded. For a
-metric that is a total (`reports.metrics`), totals are shown and judged, scaled to the number of trials of NEW.
+metric that is a total (`reports.metrics`), totals are shown and judged; of unequal numbers of trials, both as they are
+and scaled to the number of NEW, since trials that are missing may be good or bad ones.
 """
 
 import math
@@ -79,7 +80,8 @@ class Finding:
     @property
     def unknown(self) -> bool:
         """Whether NEW lacks what it should have, for a reason that says nothing of NEW."""
-        gap = self.conclusion == "not measured in NEW" and not METRICS[self.metric].of.startswith("some")
+        metric = METRICS[self.metric]
+        gap = self.conclusion == "not measured in NEW" and (metric.of_faults or not metric.of.startswith("some"))
         return self.conclusion in UNKNOWN or gap
 
     @property
@@ -225,13 +227,20 @@ def _missing(metric: str, part: pd.DataFrame, side: Literal["BASE", "NEW"]) -> C
 
 
 def _counts(rule: Rule, base: dict[Hashable, float], new: dict[Hashable, float]) -> Conclusion:
-    """For counted things, totals are compared directly, for equal numbers of trials: one wrong element is one too
-    many."""
-    expected = sum(base.values()) * len(new) / len(base)
-    worse = (sum(new.values()) - expected) * (1 if rule.better == "lower" else -1)
-    if worse > rule.tolerance.amount:
+    """For counted things, totals are compared directly: one wrong element is one too many. Of unequal numbers of
+    trials, only what is worse or better both as it is and for equal numbers is so for sure."""
+    total, sign = sum(base.values()), 1 if rule.better == "lower" else -1
+    as_it_is, scaled = (sign * (sum(new.values()) - each) for each in (total, total * len(new) / len(base)))
+    least, most = min(as_it_is, scaled), max(as_it_is, scaled)
+    if least > rule.tolerance.amount:
         return "regression"
-    return "same" if worse == 0 else "better" if worse < 0 else "worse, not beyond the tolerance"
+    if least > 0:
+        return "worse, not beyond the tolerance"
+    if most < 0:
+        return "better"
+    if least == most:
+        return "same"
+    return "worse, not shown to be beyond it" if scaled > 0 else "no difference shown"
 
 
 def conclusion(found: Change, rule: Rule) -> Conclusion:

@@ -100,6 +100,14 @@ def told(
             "Repeats that are not known, because something else slowed their healthy iterations, are in no change. "
             "A median has those that were too low among the low ones."
         )
+    if any(
+        finding.counts and finding.compared and finding.base.n != finding.new.n and any(finding.totals)
+        for finding in findings
+    ):
+        lines.append(
+            "Counts of unequal numbers of repeats are worse or better only if they are so both as they are and for "
+            "equal numbers."
+        )
     failed, compared = regressions(findings), [finding for finding in findings if finding.compared]
     pairs = plural(len(compared), "comparison")
     if failed:
@@ -174,6 +182,11 @@ def _untold(findings: Sequence[Finding]) -> Iterator[str]:
             "too few conclusive repeats",
             "has too few conclusive repeats to show one",
             "have too few conclusive repeats to show one",
+        ),
+        (
+            "no ratio of such values",
+            "has values without a ratio, as some are 0 or less: a rule with an absolute tolerance judges it",
+            "have values without a ratio, as some are 0 or less: a rule with an absolute tolerance judges them",
         ),
     ):
         count = sum(finding.conclusion == conclusion for finding in findings)

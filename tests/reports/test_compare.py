@@ -11,7 +11,7 @@ import pytest
 from synthetic_run import make_run
 
 from reports.change import Change, change
-from reports.compare import Finding, compare, is_open, regressions
+from reports.compare import Finding, _counts, compare, is_open, regressions
 from reports.compared import as_json, cells, told
 from reports.errors import ReportError
 from reports.load import LoadedRun, load_folder
@@ -136,10 +136,13 @@ def test_worse_by_more_than_the_tolerance_perhaps_is_not_called_within_it(
 
 
 def test_a_measure_that_some_trials_do_not_have_leaves_no_gap(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
-    base, new = frames
-    # A fault that hits two iterations has a stall in neither.
-    found = compare(base, new.assign(stall_ms=float("nan")), rules(metric="stall_ms", tolerance="50 ms"))
+    base, new = (frame.assign(replayed_chunks=3.0) for frame in frames)
+    # A fault between two chunks makes none come again.
+    found = compare(base, new.assign(replayed_chunks=float("nan")), rules(metric="replayed_chunks", tolerance="5"))
     assert {finding.conclusion for finding in found} == {"not measured in NEW"} and not any(f.unknown for f in found)
+    # What BASE has under the same fault, NEW should have, as in bounds.
+    found = compare(base, new.assign(stall_ms=float("nan")), rules(metric="stall_ms", tolerance="50 ms"))
+    assert {finding.conclusion for finding in found} == {"not measured in NEW"} and all(f.unknown for f in found)
     failed = new.assign(stall_ms=float("nan"), status="failed")
     assert {f.conclusion for f in compare(base, failed, rules(metric="stall_ms", tolerance="50 ms"))} == {"regression"}
 
@@ -150,6 +153,26 @@ def test_none_wrong_where_nothing_was_compared_is_not_the_same(frames: tuple[pd.
     unchecked = {"wrong": float("nan"), "checked": 0}
     assert only(compare(base, new.assign(**unchecked), rule)).conclusion == "not measured in NEW"
     assert compare(base.assign(**unchecked), new.assign(**unchecked), rule) == []
+
+
+def test_counts_of_unequal_numbers_of_repeats_are_worse_only_for_sure() -> None:
+    rule = rules(metric="wrong", tolerance=0).rules[0]
+
+    def judged(base: list[int], new: list[int]) -> str:
+        return _counts(rule, *({i: float(n) for i, n in enumerate(side)} for side in (base, new)))
+
+    assert judged([4, 0, 0], [4, 0]) == "worse, not shown to be beyond it", "the one that is missing may be good"
+    assert judged([4, 0], [4, 0, 0]) == "no difference shown"
+    assert judged([0, 0, 0], [1, 0]) == judged([0, 0], [0, 0, 1]) == judged([1, 0], [1, 1, 1, 0]) == "regression"
+    assert judged([1, 1, 1], [1, 1]) == "no difference shown" and judged([0, 0, 0], [0, 0]) == "same"
+    assert judged([4, 4], [1, 0, 0]) == judged([4, 4, 4], [1, 0]) == "better"
+
+
+def test_a_comparison_without_a_ratio_is_told(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    base, new = frames
+    negative = base.assign(stall_ms=-base["stall_ms"])
+    lines = told(compare(negative, new, rules(metric="stall_ms", tolerance="5 %", systems=["balance"])), [])
+    assert any("1 comparison has values without a ratio" in line for line in lines), lines
 
 
 def test_noise_as_large_as_the_change_is_no_regression(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:

@@ -7,6 +7,7 @@
 #include <sstream>
 #include <utility>
 
+#include "failover/own_share.h"
 #include "plugin/connections.h"
 
 namespace r2ccl::simulated {
@@ -321,8 +322,8 @@ void FlowProgram::CheckKept() {
 
 bool FlowProgram::Extend() {
   constexpr size_t kMessages = 2;
-  constexpr uint64_t kBytes = 32 * 1024;
-  constexpr int64_t kPieces = 8;  // at least, so that each NIC can get one
+  constexpr uint64_t kBytes = 2 * OwnShare::kAloneBytes;  // copies keep to one NIC
+  constexpr int64_t kPieces = 8;                          // at least, so that each NIC can get one
   uint64_t bytes = std::max(kBytes, static_cast<uint64_t>(kPieces * params_.min_chunk_bytes));
   bool open = all_sent() && all_received() && !send_ended_ && !receive_ended_ && flow_.leaves_after == 0;
   if (!open || flow_.by_nccl || !flow_.shares.empty()) return false;  // who has a home or shares need not use all NICs

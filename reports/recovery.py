@@ -89,11 +89,11 @@ def recovery_ns(
     rates: pd.DataFrame, host: str, nic: str, fault_ns: float, hit_end_ns: int, after: tuple[int, int]
 ) -> float | None:
     """Time from `fault_ns`, when the fault of `nic` took effect, until traffic on the other NICs of `host` has
-    recovered, or that of the host if only `nic` is in use; 0 if it did not stop for as long as a sample takes; None if
-    the counters do not tell.
+    recovered, or that of the host if only `nic` is in use; 0 if it did not fall; None if the counters do not tell.
 
-    `after` spans the iterations after the hit one. Traffic must return to their throughput and keep it for `STEADY_NS`,
-    so a burst between two close samples does not count; nor does what was still on its way when the fault came.
+    `after` spans the iterations after the hit one. Traffic must return to their throughput and keep it in the mean of
+    `STEADY_NS`, so a burst between two close samples does not count; nor does what was still on its way when the fault
+    came, nor a stop of a few ms that a burst makes up for: pauses between operations look the same.
     """
     rates = rates[rates["host"] == host]
     others_carry = _others_carry(rates, nic, after)

@@ -109,8 +109,9 @@ def caption(frame: pd.DataFrame) -> str:
         f"{plural(conclusive, 'trial')} ({_known(frame)}); every dot is one trial, "
         "the bars are medians. Counters of the struck host are read every millisecond right after the fault (in runs "
         "before November 2026 every 10 ms), which is the resolution of the third line: "
-        f"a host that did not stop for so long is drawn at {LEAST_MS:g} ms and counts as 0. In the other lines, what "
-        f"is earlier is drawn at {LEAST_OF_CLOCKS:g} ms." + (f" Here {told}." if (told := _uncertain(frame)) else "")
+        f"a host whose mean of 10 ms did not fall is drawn at {LEAST_MS:g} ms and counts as 0. In the other lines, "
+        f"what is earlier is drawn at {LEAST_OF_CLOCKS:g} ms."
+        + (f" Here {told}." if (told := _uncertain(frame)) else "")
     )
 
 

@@ -87,8 +87,9 @@ def caption(frame: pd.DataFrame) -> str:
     told = ", ".join(f"{system} {count}" for system, count in counts.items() if count)
     return (
         f"Recovery time by system: from the fault's effect ({EFFECT}) until the struck host's other NICs, or the only "
-        "one that its system uses, send at 80 % of their later speed again, by their counters (read every millisecond "
-        f"right after the fault; before November 2026 every 10 ms). A host that did not stop for so long {zeros}. "
+        "one that its system uses, send at 80 % of their later speed again, in the mean of 10 ms, by their counters "
+        "(read every millisecond right after the fault; before November 2026 every 10 ms). A host whose mean did not "
+        f"fall {zeros}. "
         f"Every step is one trial; trials: {told}.{_unknown(frame)} Compared: how late each system is back."
         + (f" Here {wrong}." if (wrong := _uncertain(frame)) else "")
     )

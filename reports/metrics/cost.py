@@ -6,8 +6,9 @@ from reports.metrics.view import DIFFER, DOUBTFUL, SLOWER, View
 from reports.wording import plural
 
 GAIN = (
-    "Time lost below 0 means that something else slowed the iterations before the fault, and what the fault cost is "
-    "not known; repeat those trials on a quieter machine."
+    "Time lost below 0 means that the iterations since the fault were faster than those before it: the ranks changed "
+    "to a schedule that is faster at that size, or something else slowed the iterations before. Repeats on a quieter "
+    "machine tell which."
 )
 
 

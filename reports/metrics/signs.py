@@ -97,9 +97,9 @@ METRICS = (
     ),
     Metric(
         "recover_ms", "ms", "lower",
-        "from the fault's effect until the struck host's other NICs send at their later speed, or the struck NIC where "
-        "a system uses only that one (0: they did not stop for as long as a sample takes, 1 ms; no value where the NIC "
-        "sends on, only later)",
+        "from the fault's effect until the struck host's other NICs send at their later speed in the mean of 10 ms, or "
+        "the struck NIC where a system uses only that one (0: that mean did not fall; a stop of a few ms that a burst "
+        "makes up for is none; no value where the NIC sends on, only later)",
         _recovered, of="some faulted trials", from_effect=True,
     ),
     Metric(

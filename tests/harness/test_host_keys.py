@@ -20,7 +20,8 @@ def test_the_key_that_a_server_shows_is_the_one_it_has(tmp_path: Path) -> None:
             connection, _ = server.accept()
             transport = paramiko.Transport(connection)
             transport.add_server_key(key)
-            with suppress(EOFError, ConnectionError, paramiko.SSHException):  # the other side hangs up as soon as it has the key
+            # The other side hangs up as soon as it has the key.
+            with suppress(EOFError, ConnectionError, paramiko.SSHException):
                 transport.start_server(server=paramiko.ServerInterface())
             transport.join(20)
 

@@ -419,7 +419,7 @@ def test_a_linear_axis_shows_times_of_0_where_they_are(frame: pd.DataFrame) -> N
     figure = recovery.draw(still)
     assert figure.axes[0].get_xscale() == "linear" and figure.axes[0].get_xlim() == (0, 2)
     assert drawn_times(figure) == [[0, 0, 0]]
-    assert "for so long has 0." in recovery.caption(still)
+    assert "whose mean did not fall has 0." in recovery.caption(still)
 
 
 def test_a_panel_with_fewer_repeats_says_so(frame: pd.DataFrame) -> None:

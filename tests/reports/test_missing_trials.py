@@ -75,15 +75,6 @@ def test_page_and_exports_say_how_many_are_missing(damaged: Path) -> None:
     assert 'r2ccl_missing_trials{experiment="allreduce"} 2\n' in (damaged / "metrics.prom").read_text()
 
 
-def test_new_may_be_worse_in_the_trials_that_it_lacks(
-    whole: Path, damaged: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert compare_command(str(whole), str(damaged), None, json=False) is ExitCode.INCONCLUSIVE
-    assert f"NEW: {TOLD}." in capsys.readouterr().out
-    assert compare_command(str(damaged), str(whole), None, json=True) is ExitCode.OK
-    assert json.loads(capsys.readouterr().out)["lacks"] == {"BASE": TOLD}
-
-
 @pytest.fixture
 def interrupted(whole: Path) -> Path:
     """A sweep that was stopped before its last two trials."""
@@ -95,13 +86,15 @@ def interrupted(whole: Path) -> Path:
     return folder
 
 
-def test_an_interrupted_run_is_not_compared_as_if_it_were_complete(
-    whole: Path, interrupted: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("lacking", "why"), [("damaged", TOLD), ("interrupted", NOT_RUN)])
+def test_new_may_be_worse_in_the_trials_that_it_lacks(
+    whole: Path, lacking: str, why: str, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert compare_command(str(whole), str(interrupted), None, json=False) is ExitCode.INCONCLUSIVE
-    assert f"NEW: {NOT_RUN}." in capsys.readouterr().out
-    assert compare_command(str(interrupted), str(whole), None, json=True) is ExitCode.OK
-    assert json.loads(capsys.readouterr().out)["lacks"] == {"BASE": NOT_RUN}
+    part: Path = request.getfixturevalue(lacking)
+    assert compare_command(str(whole), str(part), None, json=False) is ExitCode.INCONCLUSIVE
+    assert f"NEW: {why}." in capsys.readouterr().out
+    assert compare_command(str(part), str(whole), None, json=True) is ExitCode.OK
+    assert json.loads(capsys.readouterr().out)["lacks"] == {"BASE": why}
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -28,8 +28,8 @@ class OwnShare {
     little_.store(little, std::memory_order_relaxed);
     int run = alone ? std::min(run_.load(std::memory_order_relaxed) + 1, kAloneRun) : 0;
     run_.store(run, std::memory_order_relaxed);
-    bool is_alone = alone && (size > most || run == kAloneRun);
-    return little || (is_alone && size <= kAloneBytes && before + size <= kAloneFlight);
+    bool more = alone && (size > most || run == kAloneRun);
+    return little || (more && size <= kAloneBytes && before + size <= kAloneFlight);
   }
 
  private:

@@ -9,6 +9,7 @@ from math import inf
 from pathlib import Path
 from typing import BinaryIO
 
+from r2ccl_core import spread
 from r2ccl_core.errors import R2cclError, UnitError, UsageError
 from r2ccl_core.gpu.segments import MOST_SEGMENTS
 from r2ccl_core.gpu.table import INNER_BYTES_S, SIZES, Network, entries, losses, names, ring_s, to_bytes
@@ -33,7 +34,8 @@ def main(argv: list[str] | None = None) -> int:
         network = network_of(args, args.rate)
         lefts = list(losses(network.nhosts, network.nics, args.lost))
         with _replacing(args.output) as file:  # before the work: where nothing can be written is found out at once
-            table = list(entries(network, lefts, args.algorithm))
+            with spread.on(spread.Place()):
+                table = entries(network, lefts, args.algorithm)
             file.write(to_bytes(network.nhosts, network.gpus, network.nics, table))
     except R2cclError as error:
         print(f"r2ccl_core.gpu: {error}", file=sys.stderr)

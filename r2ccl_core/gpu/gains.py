@@ -58,7 +58,7 @@ def row(network: Network, left: tuple[int, ...]) -> list[str]:
 
 
 def _ratios(network: Network, left: tuple[int, ...]) -> list[str]:
-    table = list(entries(network, [left]))
+    table = entries(network, [left])
     return [_ratio(network, left, table, nbytes) for nbytes in SIZES]
 
 

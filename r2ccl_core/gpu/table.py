@@ -15,11 +15,13 @@ its operations (u32) and these, 6 i32 each, as in `rounds.Op`.
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations_with_replacement
+from functools import partial
+from itertools import combinations_with_replacement, product
 from math import comb
 
 import numpy as np
 
+from r2ccl_core import spread
 from r2ccl_core.errors import ScheduleError, UsageError
 from r2ccl_core.gpu.rounds import Kind, Op, Rounds, in_rounds, rounds_s
 from r2ccl_core.gpu.segments import MOST_SEGMENTS, Segments, cuts, in_order_of_use, predicted_s
@@ -111,24 +113,30 @@ def losses(nhosts: int, nics: int, most: int) -> Iterator[tuple[int, ...]]:
                 yield left
 
 
-def entries(network: Network, lefts: Sequence[tuple[int, ...]], algorithm: str = AUTO) -> Iterator[Entry]:
+def entries(network: Network, lefts: Sequence[tuple[int, ...]], algorithm: str = AUTO) -> list[Entry]:
     """The table's entries. With an `algorithm` other than auto, that one for every loss that it supports, whether it
     pays or not."""
     if network.nhosts < 3:
         raise UsageError(f"{network.nhosts} hosts: with fewer than three no schedule beats a ring")
     if algorithm not in names():
         raise UsageError(f"{algorithm}: no such algorithm; use one of {', '.join(names())}")
-    for left in lefts:
-        shares = tuple(one / network.nics for one in left)
-        for least, most in zip(SIZES, (*SIZES[1:], NO_END), strict=True):
-            typical = least + least // 2
-            if algorithm == AUTO:
-                # Nothing lost: what a ring of hosts wins over NCCL's of all ranks is not ours to take.
-                plan = _paying(network, shares, least, typical) if min(shares) < 1 else None
-            else:
-                plan = _plan(network, shares, typical, on_gpus()[algorithm])
-            if plan is not None:
-                yield Entry(left, least if algorithm == AUTO or least > SIZES[0] else 0, most, *plan)
+    sizes = zip(SIZES, (*SIZES[1:], NO_END), strict=True)
+    pieces = [(left, least, most) for left, (least, most) in product(lefts, sizes)]
+    found = spread.results(f"rounds of {network} by {algorithm}", partial(_entry, network, algorithm), pieces)
+    return [entry for entry in found if entry is not None]
+
+
+def _entry(network: Network, algorithm: str, piece: tuple[tuple[int, ...], int, int]) -> Entry | None:
+    """That for one loss and one class of sizes; None if there is none."""
+    left, least, most = piece
+    shares = tuple(one / network.nics for one in left)
+    typical = least + least // 2
+    if algorithm == AUTO:
+        # Nothing lost: what a ring of hosts wins over NCCL's of all ranks is not ours to take.
+        plan = _paying(network, shares, least, typical) if min(shares) < 1 else None
+    else:
+        plan = _plan(network, shares, typical, on_gpus()[algorithm])
+    return None if plan is None else Entry(left, least if algorithm == AUTO or least > SIZES[0] else 0, most, *plan)
 
 
 def ring_s(network: Network, shares: Sequence[float], nbytes: int) -> float:

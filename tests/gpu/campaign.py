@@ -167,7 +167,8 @@ class Campaign:
     def table(self, system: str) -> Path:
         """The table of rounds for a system, made when it is first needed."""
         path = self.begin_table(system)
-        if self.tables[system].wait(timeout=60) != 0:
+        # Hosts of two GPUs take 40 s of a processor that does nothing else.
+        if self.tables[system].wait(timeout=240) != 0:
             raise GroupError(f"{system}: no table")
         return path
 

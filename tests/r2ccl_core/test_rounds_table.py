@@ -22,7 +22,7 @@ def test_losses_leave_every_rank_a_nic_and_come_by_their_number() -> None:
 
 
 def test_healthy_and_small_is_nccls_and_a_large_vector_after_a_loss_is_a_forest() -> None:
-    table = list(entries(NETWORK, [(4, 4, 4, 4), (4, 3, 4, 4)]))
+    table = entries(NETWORK, [(4, 4, 4, 4), (4, 3, 4, 4)])
     assert {entry.left for entry in table} == {(4, 3, 4, 4)}
     assert min(entry.least_bytes for entry in table) > 4 << 20
     assert {entry.rounds.name for entry in table} == {"forest"}
@@ -31,13 +31,13 @@ def test_healthy_and_small_is_nccls_and_a_large_vector_after_a_loss_is_a_forest(
 
 @pytest.mark.parametrize("algorithm", ["ring", "r2cc", "optcc", "leaf_ring", "owner_skewed"])
 def test_any_algorithm_can_be_asked_for(algorithm: str) -> None:
-    table = list(entries(NETWORK, [(4, 3, 4, 4)], algorithm))
+    table = entries(NETWORK, [(4, 3, 4, 4)], algorithm)
     assert len(table) == len(SIZES)
     assert table[0].least_bytes == 0
 
 
 def test_the_file_comes_back() -> None:
-    table = list(entries(NETWORK, [(4, 4, 2, 4)]))
+    table = entries(NETWORK, [(4, 4, 2, 4)])
     data = to_bytes(4, 1, 4, table)
     assert from_bytes(data) == table
     for damaged in (data[:-1], b"R2CCLG99" + data[8:], b""):
@@ -48,7 +48,7 @@ def test_the_file_comes_back() -> None:
 def test_hosts_of_several_gpus_run_the_same_rounds_with_parts_of_the_vector() -> None:
     several = replace(NETWORK, gpus=8)
     assert several.nranks == 32 and ring_s(several, (1, 1, 1, 1), 1 << 20) > ring_s(NETWORK, (1, 1, 1, 1), 1 << 20)
-    table = list(entries(several, [(4, 4, 4, 4), (4, 3, 4, 4)]))
+    table = entries(several, [(4, 4, 4, 4), (4, 3, 4, 4)])
     assert {(entry.left, entry.rounds.nranks) for entry in table} == {((4, 3, 4, 4), 4)}
     assert not list(entries(replace(several, inner_bytes_s=0.5e9), [(4, 3, 4, 4)]))  # inside it would take longer
     assert from_bytes(to_bytes(4, 8, 4, table)) == table
@@ -59,8 +59,8 @@ def test_what_is_inside_the_hosts_is_hidden_behind_the_network() -> None:
     take a quarter of the time."""
     left, shares = (8, 7, 8, 8), (1, 7 / 8, 1, 1)
     hosts = Network(4, 8, 12.5e9, gpus=8)
-    assert not list(entries(replace(hosts, most_segments=1), [left]))
-    table = list(entries(hosts, [left]))
+    assert not entries(replace(hosts, most_segments=1), [left])
+    table = entries(hosts, [left])
     assert [entry.least_bytes >> 20 for entry in table] == [256, 512, 1024, 2048]
     for entry in table:
         assert 8 <= len(entry.segments) <= 16 and entry.segments[-1] == entry.rounds.nchunks
@@ -106,7 +106,7 @@ def test_a_ring_is_no_faster_than_what_is_inside_the_hosts() -> None:
 
 def test_two_hosts_have_nothing_to_choose() -> None:
     with pytest.raises(UsageError, match="fewer than three"):
-        list(entries(Network(2, 4, 1e9), [(4, 3)]))
+        entries(Network(2, 4, 1e9), [(4, 3)])
 
 
 def test_the_command_writes_a_table_and_refuses_in_one_line(tmp_path, capsys) -> None:  # type: ignore[no-untyped-def]

@@ -620,8 +620,8 @@ class Communicator:
     def _next_schedule(self, switching: Switching, collective: str, send: np.ndarray, root: int) -> Schedule:
         """The schedule of the next operation, whose number decides which health holds.
 
-        The first operation whose schedule changes logs the switch. Some collectives and sizes keep theirs whatever is
-        lost, and a log that says otherwise would make a new schedule the reason for whatever is faster later.
+        The first operation whose steps change logs the switch. Some collectives and sizes keep theirs whatever is lost,
+        and a log that says otherwise would make a new schedule the reason for whatever is faster later.
         """
         asked = Asked(collective, send.nbytes, root, send.size)
         begin_s = time.perf_counter()
@@ -630,7 +630,7 @@ class Communicator:
             self._health = switching.start()
             schedule = self._programs.schedule(asked, self._health)
             before = self._switched_for
-            if before != self._health and schedule is not self._programs.schedule(asked, before):
+            if before != self._health and schedule.programs is not self._programs.schedule(asked, before).programs:
                 self._switched_for = self._health
                 self._programs.executor(schedule, send.size)
                 took_ms = (time.perf_counter() - begin_s) * 1e3

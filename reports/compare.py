@@ -51,6 +51,8 @@ class Finding:
     new: Estimate
     totals: tuple[float, float]
     """Totals over the repeats of each side; meaningful only if the metric is counted."""
+    known: tuple[int, int]
+    """How many repeats of each side have a value, also where the others are so low that no median is known."""
     not_known: tuple[int, int]
     """How many repeats of each side ran and are in no change, because something else slowed their healthy
     iterations."""
@@ -139,6 +141,7 @@ def _finding(
     yield Finding(
         *cell, rule.metric, rule.better, tolerance.amount, tolerance.relative,
         _estimate(base, rule.metric), _estimate(new, rule.metric), (sum(theirs.values()), sum(ours.values())),
+        (_known(base, rule.metric), _known(new, rule.metric)),
         (_not_known(base, rule.metric), _not_known(new, rule.metric)), found, conclusion,
     )  # fmt: skip
 
@@ -157,6 +160,10 @@ def _with_low(part: pd.DataFrame, metric: str) -> dict[Hashable, float]:
 
 def _by_repeat(part: pd.DataFrame, values: "pd.Series[float]") -> dict[Hashable, float]:
     return {planned: float(value) for planned, value in zip(part["planned"], values, strict=True) if value == value}
+
+
+def _known(part: pd.DataFrame, metric: str) -> int:
+    return int(part[metric].notna().sum())
 
 
 def _not_known(part: pd.DataFrame, metric: str) -> int:

@@ -49,10 +49,8 @@ def _repeats(finding: Finding) -> str:
     """The known repeats of both sides, of how many if of more, and how many pairs they make if some have no
     counterpart."""
     found = finding.change
-    sides = zip((finding.base.n, finding.new.n), finding.not_known, strict=True)
-    told = ", ".join(
-        f"{known} of {known + unknown} known" if known and unknown else str(known) for known, unknown in sides
-    )
+    sides = zip(finding.known, finding.not_known, strict=True)
+    told = ", ".join(f"{known} of {known + unknown} known" if unknown else str(known) for known, unknown in sides)
     if found is None or not found.paired or finding.base.n == finding.new.n == found.base_n:
         return told
     return f"{told} ({plural(found.base_n, 'pair')})"

@@ -80,6 +80,8 @@ def _sweep(file: Path, changes: Sequence[str], only: Sequence[str], options: Opt
         progress.opened(folder.path, resumed)
         if resumed and (changed := change_of(folder.run())):
             progress.note(f"warning: {changed}; --fresh begins anew")
+        for line in dry.warnings(trials):
+            progress.note(line)
         if is_here and (others := living()):
             progress.note(
                 f"warning: {plural(len(others), 'other local cluster')} of yours {'is' if len(others) == 1 else 'are'} "

@@ -14,6 +14,7 @@ from harness.backends.simulate import SIMULATE
 from harness.errors import ExitCode
 from harness.experiment.sweep import HEALTHY
 from harness.sweep.cells import CellTable
+from harness.sweep.interrupt import unbroken
 from harness.sweep.plan import Trial
 from harness.sweep.run_folder import RunFolder
 from harness.sweep.summary import SHORT, Line, table, told
@@ -39,7 +40,11 @@ MARGIN = 8
 
 
 class ConsoleProgress:
-    """Prints lines on `console`; on a terminal also the live table."""
+    """Prints lines on `console`; on a terminal also the live table.
+
+    Nothing that it prints is broken off: rich keeps what it was writing then, and would write it again with the next
+    lines.
+    """
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -53,6 +58,7 @@ class ConsoleProgress:
         self._folder = folder
         self.note(f"{'resuming' if resumed else 'writing to'} {folder}")
 
+    @unbroken()
     def begin(self, trials: Sequence[Trial], records: Mapping[str, stored.Trial]) -> None:
         """Shows the table."""
         retries = trials[0].variant.experiment.sweep.retries if trials else 0
@@ -71,6 +77,7 @@ class ConsoleProgress:
         """Prints one line; on a terminal it is wrapped between words."""
         self._line(text)
 
+    @unbroken()
     def _line(self, text: str, style: str = "") -> None:
         shown = folded(text, "    ", width())
         self._console.print(shown, style=style or None, markup=False, highlight=False, soft_wrap=True)
@@ -92,6 +99,7 @@ class ConsoleProgress:
         style = "yellow" if record.status == "inconclusive" else "" if record.expected else "bold red"
         self._line(f"{place} {trial_line(record, seconds, self._widths)}", style)
 
+    @unbroken()
     def end(self) -> None:
         """Removes the table."""
         if self._live is not None:
@@ -108,6 +116,7 @@ class ConsoleProgress:
         if (self._folder / "report.html").exists():
             self.note(f"report: {self._folder / 'report.html'}")
 
+    @unbroken()
     def _print_summary(self, lines: Sequence[Line]) -> None:
         for less in ((), LESS):
             shown = _summary(lines, less)

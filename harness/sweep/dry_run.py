@@ -49,6 +49,12 @@ def lines(experiment: Experiment, trials: Sequence[Trial]) -> Iterator[str]:
             yield from (f"  {line}" for line in _ranks(trial.variant.experiment, trial))
             yield from (f"  {line}" for line in _fault(trial.variant.experiment, trial))
     yield _totals(experiment, trials, clusters)
+    yield from warnings(trials)
+
+
+def warnings(trials: Sequence[Trial]) -> Iterator[str]:
+    """What makes results useless although every trial runs as planned. The sweep itself begins with them as well: not
+    everybody asks for a dry run."""
     yield from _too_short(trials)
     yield from _outlasting(trials)
     yield from _few_healthy(trials)

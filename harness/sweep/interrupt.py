@@ -14,7 +14,10 @@ from harness.errors import ExitCode
 ENDED_BY = {"SIGTERM": ExitCode.TERMINATED, "SIGHUP": ExitCode.HUNG_UP}
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 AGAIN_S = 0.01
-"""How often it is tried again to interrupt an import, which takes two seconds at most."""
+"""How often it is tried again to interrupt an import, which takes two seconds at most, or what is `unbroken`."""
+BLOCKED_S = 1.0
+"""What is `unbroken` for longer is stuck, such as a line for a terminal that has stopped, and is broken off."""
+_unbroken: list[None] = []  # one for each context that is open
 
 
 class Interrupted(KeyboardInterrupt):
@@ -38,6 +41,16 @@ def told_of(left: Callable[[], str]) -> Iterator[None]:
 
 
 @contextmanager
+def unbroken() -> Iterator[None]:
+    """A stop inside the context takes effect after it. For the main thread."""
+    _unbroken.append(None)
+    try:
+        yield
+    finally:
+        _unbroken.pop()
+
+
+@contextmanager
 def stoppable() -> Iterator[None]:
     """Inside the context the first of `STOPS` raises `KeyboardInterrupt`; later ones let the healing finish.
 
@@ -46,10 +59,16 @@ def stoppable() -> Iterator[None]:
     """
     stopping, over, lock = False, False, _thread.allocate_lock()
     main, imports = threading.get_ident(), _imports(sys._getframe())
+    first_s: float | None = None
+
+    def waits(frame: FrameType | None) -> bool:
+        nonlocal first_s
+        first_s = time.monotonic() if first_s is None else first_s
+        return _imports(frame) > imports or (bool(_unbroken) and time.monotonic() - first_s < BLOCKED_S)
 
     def stop(number: int, frame: FrameType | None) -> None:
         nonlocal stopping
-        if not stopping and _imports(frame) > imports:
+        if not stopping and waits(frame):
             # Not a `threading.Thread`: its locks may be held by what was interrupted.
             _thread.start_new_thread(again, (number,))
         elif not stopping:

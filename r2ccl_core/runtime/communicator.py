@@ -172,6 +172,7 @@ class Communicator:
         connections = Connections(self._nets, self._bootstrap)
         self._programs = Programs(rank, self._nets, connections, selection(self._policy))
         self._connections, self._health = connections, health
+        self._switched_for = health  # the one at the last switch to another schedule
         self._peers, self._nics = Peers(self._nets, self._bootstrap), chosen
         self._calibrated = False
         self._scratch = np.empty(0, np.uint8)
@@ -617,14 +618,20 @@ class Communicator:
         return self._scratch[: array.nbytes].view(array.dtype).reshape(array.shape)
 
     def _next_schedule(self, switching: Switching, collective: str, send: np.ndarray, root: int) -> Schedule:
-        """The schedule of the next operation, whose number decides which health holds."""
+        """The schedule of the next operation, whose number decides which health holds.
+
+        The first operation whose steps change logs the switch. Some collectives and sizes keep theirs whatever is lost,
+        and a log that says otherwise would make a new schedule the reason for whatever is faster later.
+        """
         asked = Asked(collective, send.nbytes, root, send.size)
         begin_s = time.perf_counter()
         with self._together():
             self._programs.remember(asked)
-            before, self._health = self._health, switching.start()
+            self._health = switching.start()
             schedule = self._programs.schedule(asked, self._health)
-            if before != self._health:
+            before = self._switched_for
+            if before != self._health and schedule.programs is not self._programs.schedule(asked, before).programs:
+                self._switched_for = self._health
                 self._programs.executor(schedule, send.size)
                 took_ms = (time.perf_counter() - begin_s) * 1e3
                 switching.log("switched", f"{schedule.name} in {took_ms:.1f} ms: {self._health}")

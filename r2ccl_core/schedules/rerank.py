@@ -46,9 +46,10 @@ def narrow_pairs(topology: Topology) -> Pairs | None:
 
 def in_order(order: Sequence[int], shares: Shares, build: Callable[[Shares], Schedule]) -> Schedule:
     """The schedule that `build` makes from the hosts' shares, with host ``order[i]`` and its ranks in the place of host
-    i."""
+    i; as it is if they stay in theirs."""
     schedule = build(tuple(shares[host] for host in order))
-    return relabelled(schedule, rank_order(order, schedule.nranks))
+    stays = list(order) == sorted(order)
+    return schedule if stays else relabelled(schedule, rank_order(order, schedule.nranks))
 
 
 def rank_order(order: Sequence[int], nranks: int) -> list[int]:

@@ -9,7 +9,9 @@ the next, so that one buffer per connection is enough. With more buffers it may 
 there are slices: the NICs then have work while a slice is in flight or waits for its last piece.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -126,8 +128,13 @@ def _build(shares: Shares, parameters: Parameters) -> Schedule:
 
 def _on_cpu(asked: OnCpu, parameters: Parameters) -> Schedule:
     """Also what runs while nothing is lost; its slices are the user's."""
-    hosts = asked.ring(asked.nbytes // asked.gpus, len(asked.shares))
-    return hierarchical.of_ranks(hosts, asked.gpus)
+    return _of_ranks(asked.ring, asked.nbytes // asked.gpus, len(asked.shares), asked.gpus)
+
+
+@lru_cache(maxsize=64)
+def _of_ranks(ring: Callable[[int, int], Schedule], nbytes: int, nhosts: int, gpus: int) -> Schedule:
+    """The same object whatever is lost: it is no other schedule."""
+    return hierarchical.of_ranks(ring(nbytes, nhosts), gpus)
 
 
 def _on_gpu(problem: Problem) -> Schedule:

@@ -232,7 +232,10 @@ class View:
 
     @cached_property
     def _gains_nothing(self) -> bool:
-        """Whether a fault cannot make the iterations faster: as many bytes are to be moved, by the same schedule."""
+        """Whether a fault cannot make the iterations faster: as many bytes are to be moved, by the same schedule.
+
+        The core logs a switch only if the schedule is another one. Many collectives and sizes keep theirs.
+        """
         return self.trial.workload == "collective" and self.trial.simulated is None and self.rest.switch is None
 
     @cached_property

@@ -4,11 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from harness.errors import ExitCode
 from harness.events import Timed
 from harness.experiment.file import load
+from harness.sweep.command import Options, sweep_command
 from harness.sweep.dry_run import lines
 from harness.sweep.fault_timing import FIRST_LATENCY_NS, Latencies, chosen_begin_ns, expected_ns, fire_at_ns, lead_of
 from harness.sweep.plan import Trial, plan
+from harness.sweep.run_folder import RunFolder
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 ALLREDUCE, SMOKE = EXPERIMENTS / "allreduce.toml", EXPERIMENTS / "smoke.toml"
@@ -122,6 +125,23 @@ def test_a_dry_run_warns_of_a_healthy_part_that_does_not_grow_with_the_trial() -
     ]
     assert not warning("fault=[]") and not warning("workload.iterations=1000")
     assert not warning('fault=[{kind="nic_down", host="host1", rail=1, at_progress=0.5}]')
+
+
+def test_a_sweep_begins_with_the_warnings_of_its_dry_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ends_at_once(request: object, folder: RunFolder, *_: object) -> ExitCode:
+        folder.release()
+        return ExitCode.OK
+
+    monkeypatch.setattr("harness.sweep.command.run_sweep", ends_at_once)
+    words = ["cluster.kind=noop", "workload.backend=noop", 'workload.min_duration="0.5 s"', "fault.kind=noop"]
+    told = {}
+    for is_dry in (True, False):
+        assert sweep_command(SMOKE, ['workload.sizes=["64KiB"]', *words], [], Options(tmp_path, dry_run=is_dry)) == 0
+        told[is_dry] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning: ")]
+    assert told[False] == told[True]
+    assert [line for line in told[False] if line.startswith("warning: min_duration adds iterations to 3 trials")]
 
 
 def test_a_dry_run_warns_of_a_fault_that_takes_a_hosts_only_nic_from_a_system_that_is_to_go_on() -> None:

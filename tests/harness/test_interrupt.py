@@ -1,12 +1,18 @@
-"""An interrupt that comes during an import takes effect after it, and never after what it was to interrupt."""
+"""An interrupt that comes during an import or a line takes effect after it, and never after what it was to
+interrupt."""
 
+import os
 import signal
 import sys
+import time
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from harness.sweep.interrupt import stoppable
+from harness.sweep.console import ConsoleProgress
+from harness.sweep.interrupt import BLOCKED_S, stoppable, unbroken
 
 
 def test_an_import_ends_before_the_interrupt_takes_effect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,3 +48,36 @@ def test_an_interrupt_that_still_waits_at_the_end_is_not_raised_later(
         assert seen == []
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+class Interrupts(StringIO):
+    """Sends Ctrl-C once, between writing a line and flushing it."""
+
+    sent = False
+
+    def flush(self) -> None:
+        if not self.sent and self.getvalue():
+            self.sent = True
+            os.kill(os.getpid(), signal.SIGINT)
+        super().flush()
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_line_that_is_interrupted_is_printed_once(terminal: bool) -> None:
+    out = Interrupts()
+    progress = ConsoleProgress(Console(file=out, force_terminal=terminal, width=100))
+    with pytest.raises(KeyboardInterrupt, match="SIGINT"), stoppable():
+        progress.note("a trial")
+        while True:
+            signal.pause()
+    progress.end()
+    progress.note("writing the report")
+    assert out.getvalue().splitlines() == ["a trial", "writing the report"]
+
+
+def test_a_line_that_nobody_takes_can_be_interrupted() -> None:
+    began_s = time.monotonic()
+    with pytest.raises(KeyboardInterrupt, match="SIGTERM"), stoppable(), unbroken():
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(20)
+    assert BLOCKED_S <= time.monotonic() - began_s < 10

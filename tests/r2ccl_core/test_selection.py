@@ -25,6 +25,27 @@ def chosen(environ: dict[str, str], nbytes: int, health: Health, mode: int = 2) 
 
 
 @pytest.mark.parametrize(
+    ("collective", "algo", "nbytes", "whole", "lost"),
+    [
+        ("alltoall", AUTO, LARGE, WHOLE, LOST),
+        ("all_gather", "r2cc", LARGE, WHOLE, LOST),
+        ("all_reduce", "r2cc", 1 << 20, WHOLE, LOST),
+        ("all_reduce", "forest", 1 << 10, WHOLE, LOST),
+        ("all_reduce", AUTO, LARGE, Health.whole((3, 3), gpus=2), Health((3, 3), ((), (1,)), gpus=2)),
+        ("all_reduce", AUTO, 4 << 20, Health.whole((3,) * 4), Health((3,) * 4, ((), (1,), (), (2,)))),
+        ("alltoall", AUTO, LARGE, Health.whole((3,) * 4), Health((3,) * 4, ((), (1,), (2,), ()))),
+    ],
+)
+def test_what_a_loss_does_not_change_are_the_same_steps(
+    collective: str, algo: str, nbytes: int, whole: Health, lost: Health
+) -> None:
+    """A switch to another schedule is told by it (`Communicator._next_schedule`)."""
+    select = selection(read_policy(2, {"R2CC_ALGO": algo}))
+    before, after = (select(collective, nbytes, health, Cost()) for health in (whole, lost))
+    assert after.programs is before.programs
+
+
+@pytest.mark.parametrize(
     ("algo", "whole", "lost"),
     [
         ("", "ring", "ring"),

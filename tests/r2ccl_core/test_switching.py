@@ -114,6 +114,32 @@ def test_a_loss_switches_all_ranks_and_a_repair_switches_back(group: Group) -> N
     assert kinds.count("switched") == 4
 
 
+@pytest.mark.parametrize("group", ["forest"], indirect=True)
+def test_an_operation_that_keeps_its_schedule_is_no_switch(group: Group) -> None:
+    """Collectives with one schedule keep it whatever is lost, as do short AllReduces their tree. The switch is that of
+    the first operation that has another."""
+
+    def kinds() -> list[list[str]]:
+        return [[event["kind"] for event in comm.stats()["events"]] for comm in group.comms]
+
+    def keep(comm: Communicator) -> None:
+        comm.all_gather(np.ones(1000, np.float32))
+        comm.all_reduce(np.ones(10, np.float32))
+
+    group.run(keep)
+    group.until("ring")
+    group.seen[1].lost = {2}
+    deadline_s = time.monotonic() + 120
+    while not all(comm._health.lost == ((), (2,), ()) for comm in group.comms):
+        group.run(keep)
+        assert time.monotonic() < deadline_s
+    group.run(keep)
+    assert all("agreed" in told and "switched" not in told for told in kinds())
+    group.until("forest")
+    group.run(keep)
+    assert [told.count("switched") for told in kinds()] == [1] * 3
+
+
 def test_a_ring_goes_round_hosts_that_lost_different_rails_by_those_that_have_them() -> None:
     group = Group([read_policy(2, {})] * 4)
     try:

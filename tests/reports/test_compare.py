@@ -364,6 +364,23 @@ def with_low(frame: pd.DataFrame, lost_ms: list[float | None]) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize(
+    ("values", "repeats"), [([None, None, None], "0 of 3 known"), ([20.0, None, None], "1 of 3 known")]
+)
+def test_a_side_whose_median_is_not_known_says_how_many_of_its_repeats_are(
+    frames: tuple[pd.DataFrame, pd.DataFrame], values: list[float | None], repeats: str
+) -> None:
+    """A bare 0 would read as if none had run."""
+    tolerated, known = rules(metric="lost_ms", tolerance="1 ms"), with_low(frames[0], [20.0, 20.1, 20.2])
+    for sides, told_repeats in (
+        ((known, with_low(frames[1], values)), f"3, {repeats}"),
+        ((with_low(frames[0], values), known), f"{repeats}, 3"),
+    ):
+        found = only(compare(*sides, tolerated))
+        assert (cells(found)[5], found.change) == (told_repeats, None)
+        assert found.conclusion.startswith("not known in")
+
+
+@pytest.mark.parametrize(
     ("base", "new", "repeats", "change"),
     [
         ([20.0, 20.1, None], [None, 30.0, 30.1], "2 of 3 known, 2 of 3 known (1 pair)", "+9.9"),

@@ -197,6 +197,7 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
     bool owes_word = false;          // the peer was not told that the tests are over
     int64_t held_ns = 0;             // see HeldNs; as the last tick saw it, as what follows
     int64_t shortest_rtt_ns = 0;
+    double queued_bytes = 0;  // mean of what its NIC had under way when something was put on it
     struct {
       uint64_t end = 0;  // of the stream's bytes; 0: no test is under way
       uint32_t resent = 0;
@@ -318,6 +319,8 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
   bool WayWorks(const Path& path, int64_t now_ns) const;
   // What the best of the own NICs drains, or carried lately if that is all that is known; 0: unknown.
   double BestNicRate() const;
+  // The same, with all of what it carried lately, half of which may be a token bucket's.
+  double BestKnownRate() const;
   // The ways to the same peer over other NICs.
   Elsewhere LookElsewhere(const Path& path) const REQUIRES(mutex_);
   // Within which answers would come there without what this process itself has on the way.

@@ -44,16 +44,20 @@ double Comm::BestNicRate() const {
   return best;
 }
 
-// By the best of the own NICs: what is known of this one may be what it drains since it is sick. One that is never full
-// does not show what it drains, but drained this lately.
-bool Comm::WayWorks(const Path& path, int64_t now_ns) const {
+// By the best of the own NICs: what is known of one may be what it drains since it is sick. One that is never full does
+// not show what it drains, but drained this lately.
+double Comm::BestKnownRate() const {
   double best = 0;
   for (size_t i = 0; i < environment_->nics.size(); ++i) {
     const NicState& nic = environment_->nic_states[i];
     double known = nic.drain_bytes_per_ns.load(std::memory_order_relaxed);
     best = std::max(best, known > 0 ? known : nic.peak_bytes_per_ns.load(std::memory_order_relaxed));
   }
-  return path.way != nullptr && path.way->Works(best, path.round_trip_ns, now_ns);
+  return best;
+}
+
+bool Comm::WayWorks(const Path& path, int64_t now_ns) const {
+  return path.way != nullptr && path.way->Works(BestKnownRate(), path.round_trip_ns, now_ns);
 }
 
 Elsewhere Comm::LookElsewhere(const Path& path) const {

@@ -37,7 +37,7 @@ class DrainMeter {
       NicState& nic = environment_->nic_states[i];
       Seen& seen = nics_[i];
       uint64_t acknowledged = nic.drained_bytes.load();
-      bool queued = nic.in_flight_bytes.load() >= kQueueBytes;
+      bool queued = nic.HasQueue();
       uint64_t idle_times = nic.idle_times.load();
       auto lately = static_cast<double>(acknowledged - std::exchange(seen.last_acknowledged, acknowledged));
       nic.peak_bytes_per_ns.store(std::max(lately / elapsed_ns, kPeakKept * nic.peak_bytes_per_ns.load()));
@@ -45,6 +45,7 @@ class DrainMeter {
       double rate = moved / static_cast<double>(now_ns - seen.since_ns);
       double known = nic.drain_bytes_per_ns.load();
       if (queued && seen.was_queued && idle_times == seen.idle_times) {
+        nic.queued_ns.store(now_ns);
         if (moved < kEnoughBytes && now_ns - seen.since_ns < kLongestNs) continue;
         if (moved > 0) nic.drain_bytes_per_ns.store(known == 0 ? rate : 0.7 * known + 0.3 * rate);
       } else if (known > 0) {
@@ -60,9 +61,8 @@ class DrainMeter {
 
  private:
   static constexpr int64_t kSampleNs = 10'000'000;
-  static constexpr int64_t kQueueBytes = 64 * 1024;  // less is latency, which tells nothing of the rate
-  static constexpr double kPeakKept = 0.999;         // half of it in seven seconds
-  static constexpr double kGrowth = 1.02;            // doubles in about a third of a second
+  static constexpr double kPeakKept = 0.999;  // half of it in seven seconds
+  static constexpr double kGrowth = 1.02;     // doubles in about a third of a second
   // A NIC that is slow acknowledges few pieces in kSampleNs: it is watched until it has shown some, but not for ever.
   static constexpr double kEnoughBytes = 1 << 20;
   static constexpr int64_t kLongestNs = 40'000'000;

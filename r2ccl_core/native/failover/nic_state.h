@@ -19,8 +19,9 @@ struct NicState {
   std::atomic<int> small_senders{0};    // sending ends whose last copied message went over it; those count for no bytes
   // What the NIC drains while it is busy; 0 while unknown. Kept by DrainMeter.
   std::atomic<double> drain_bytes_per_ns{0};
-  std::atomic<double> peak_bytes_per_ns{0};  // the most that it drained lately, busy or not
-  std::atomic<int64_t> tried_ns{0};          // when a copy of a chunk last went over it to see what it drains
+  std::atomic<int64_t> queued_ns{INT64_MIN / 2};  // when DrainMeter last saw it have a queue all the time
+  std::atomic<double> peak_bytes_per_ns{0};       // the most that it drained lately, busy or not
+  std::atomic<int64_t> tried_ns{0};               // when a copy of a chunk last went over it to see what it drains
   // When a connection whose home is not well, or that does not reach all NICs, last put something on this one.
   std::atomic<int64_t> refuge_ns{0};
 
@@ -31,6 +32,9 @@ struct NicState {
   // Within which answers came there to a stream that carries data. What else goes over the NIC waits in the same queue.
   std::atomic<int64_t> usual_ns{0};
   std::atomic<int64_t> passed_ns{0};  // when the last of what has passed it was sent, give or take a tick
+
+  static constexpr int64_t kQueueBytes = 64 * 1024;  // less is latency, which tells nothing of the rate
+  bool HasQueue() const { return in_flight_bytes.load() >= kQueueBytes; }
 
   void NotePassed(int64_t sent_ns) {
     if (sent_ns > passed_ns.load(std::memory_order_relaxed)) passed_ns.store(sent_ns, std::memory_order_relaxed);

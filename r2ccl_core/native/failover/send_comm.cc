@@ -195,6 +195,7 @@ void SendComm::PutOn(Path& path, Chunk chunk, int64_t now_ns) {
     out.sample_start_ns = chunk.sent_ns;
     out.sample_bytes = 0;
   }
+  NoteQueue(path);
   out.in_flight.push_back(chunk);
   out.in_flight_bytes += chunk.weight();
   nic_state(path).in_flight_bytes += static_cast<int64_t>(chunk.weight());

@@ -8,7 +8,8 @@ namespace r2ccl {
 namespace {
 
 constexpr int64_t kTrialPauseNs = 250 * kMillisecond;
-constexpr uint64_t kSmallBytes = 16 * 1024;  // larger messages show what a NIC drains, and are late on a slow one
+constexpr uint64_t kSmallBytes = 16 * 1024;  // larger messages, if many are under way, show what NICs drain
+constexpr int64_t kLatelyNs = 1000 * kMillisecond;
 
 }  // namespace
 
@@ -115,19 +116,39 @@ void SendComm::LookAt(int64_t time_ns, int64_t now_ns) {
   if (time_ns > now_ns) look_ns_ = std::min(look_ns_, time_ns);
 }
 
-// What answers take tells of slow pairs before anything is late. The peer's kernel may put off the answer to a single
-// packet, so only more of them count. A mean that falls remembers what is over.
+// Whether another of the own NICs has as much to do as shows what it drains, or had lately.
+bool SendComm::OthersShowDrains(const Path& path, int64_t now_ns) const {
+  for (size_t i = 0; i < environment_->nics.size(); ++i) {
+    const NicState& nic = environment_->nic_states[i];
+    if (&nic == &nic_state(path)) continue;
+    if (nic.HasQueue() || now_ns - nic.queued_ns.load(std::memory_order_relaxed) < kLatelyNs) return true;
+  }
+  return false;
+}
+
+// Before something is put on the path: its answer waits for what the NIC has under way, over all connections. Messages
+// that are copied count for nothing there. The mean is made as a kernel makes its mean round trip.
+void SendComm::NoteQueue(Path& path) const {
+  auto queued = static_cast<double>(nic_state(path).in_flight_bytes.load(std::memory_order_relaxed));
+  path.queued_bytes += (queued - path.queued_bytes) / 8;
+}
+
+// What answers take beyond the pair's own queue tells of slow pairs before anything is late. The peer's kernel may put
+// off the answer to a single packet, so only more of them count. A mean that falls remembers what is over. Larger
+// messages show which NICs are slow by what these drain, or are late there, unless so few are under way at once that no
+// NIC ever has a queue.
 void SendComm::CheckSlow(Path& path, const Progress& progress, int64_t now_ns) {
   bool full = progress.bytes_acked - path.acked_bytes >= 2 * progress.packet_bytes;
   if (!progress.rtt_by_kernel || !full) return;
-  if (outgoing(path).last_bytes > kSmallBytes) return;
+  if (outgoing(path).last_bytes > kSmallBytes && OthersShowDrains(path, now_ns)) return;
   int64_t answer_ns = progress.rtt_ns;
   bool falls = answer_ns < path.way->answer_ns();
   path.way->NoteAnswer(answer_ns);
   if (path.way->on_probation()) return;
   ExcuseSlow(path, answer_ns, now_ns);
   int64_t best_ns = LookElsewhere(path).answer_ns;
-  bool slow = IsSlow(answer_ns, best_ns) && !environment_->ways.IsExcused(answer_ns, now_ns);
+  int64_t unexplained_ns = UnexplainedNs(answer_ns, path.queued_bytes, BestKnownRate());
+  bool slow = IsSlow(unexplained_ns, best_ns) && !environment_->ways.IsExcused(answer_ns, now_ns);
   if (slow && falls) return;
   if (!path.slow.Note(slow, path.usual_ns, now_ns)) return;
   auto told = [](int64_t ns) { return std::to_string(ns / 1000) + " us"; };

@@ -8,9 +8,10 @@
 // longer each time, but never for so long that its recovery would go unnoticed.
 //
 // Messages that follow each other are hurt long before anything counts as late. So a pair whose answers take much
-// longer than another's, for some tens of milliseconds, goes on probation too. Nobody knows yet whether it is sick or
-// has more to do than others, but what it carried now goes over those, and this shows: where their answers become
-// as slow as its own were, the pair is excused and carries its part again.
+// longer than another's and than its own queue explains, for some tens of milliseconds, goes on probation too. Messages
+// that are copied count for no queue, and a rate may be a shaper's token bucket's: so nobody knows yet whether it is
+// sick or has more to do than others, but what it carried now goes over those, and this shows: where their answers
+// become as slow as its own were, the pair is excused and carries its part again.
 //
 // Test packets are few and say nothing of the rate. So a repeated probation, and one for slowness, ends with a trial:
 // the pair carries a copy of a chunk that another pair carries as well, and has to be at least half as fast as the best
@@ -243,6 +244,14 @@ class Excused {
   int64_t answer_ns_ = 0;
   int64_t noted_ns_ = 0;
 };
+
+// What an answer took beyond the time in which the best NIC drains `queued_bytes` that were before it. Nobody knows
+// where no rate is known (0), and nothing counts as unexplained then.
+constexpr int64_t UnexplainedNs(int64_t answer_ns, double queued_bytes, double bytes_per_ns) {
+  if (queued_bytes <= 0) return answer_ns;
+  if (bytes_per_ns <= 0) return 0;
+  return std::max<int64_t>(0, answer_ns - static_cast<int64_t>(queued_bytes / bytes_per_ns));
+}
 
 // Whether a pair's answers take much longer than those of the best other pair; 0: unknown.
 constexpr bool IsSlow(int64_t answer_ns, int64_t best_ns) {

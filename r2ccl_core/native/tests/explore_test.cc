@@ -160,6 +160,27 @@ TEST(Explore, AKilledRankEndsTheCollectiveOfAll) {
   EXPECT_EQ(RunScenario(scenario).wrong, "");
 }
 
+// One message of 87 KB after another, in a piece for each NIC: no NIC has a queue, so none shows what it drains.
+TEST(Explore, ASlowNicUnderSingleMessagesCostsNoMoreThanItsDeath) {
+  Scenario scenario;
+  scenario.seed = 7;
+  scenario.hosts = scenario.rails = 3;
+  scenario.segment_bytes = 8192;
+  scenario.program_polls = true;
+  scenario.params.io_threads = scenario.params.stripes = 1;
+  scenario.params.give_up_ms = 5000;
+  scenario.ring = {.calls = 300, .elements = 64 * 1024};
+  int64_t took_ns[2] = {};
+  for (Trouble kind : {Trouble::kLinkDown, Trouble::kSlow}) {
+    scenario.troubles = {
+        {.kind = kind, .host = 1, .rail = 1, .at_ns = 10 * kMillisecond, .lasts_ns = int64_t{1} << 50, .amount = 0.1}};
+    Outcome outcome = RunScenario(scenario, true);
+    EXPECT_EQ(outcome.wrong, "") << outcome.log;
+    took_ns[kind == Trouble::kSlow] = outcome.virtual_ns;
+  }
+  EXPECT_LT(took_ns[1], took_ns[0] * 5 / 4);
+}
+
 TEST(Explore, AConnectionOfNcclsSpreadsOverItsStripes) {
   Scenario scenario = TwoHosts();
   scenario.params.stripes = 3;

@@ -289,6 +289,13 @@ TEST(Way, IsSlowBesideTheBestOfTheOthers) {
   EXPECT_FALSE(IsSlow(500 * kMillisecond, 0)) << "nobody knows how long others take";
 }
 
+TEST(Way, WhatTheOwnQueueExplainsIsNotSlow) {
+  EXPECT_EQ(UnexplainedNs(3 * kMillisecond, 1e5, 0.05), kMillisecond) << "of two milliseconds' work";
+  EXPECT_EQ(UnexplainedNs(kMillisecond, 1e5, 0.05), 0);
+  EXPECT_EQ(UnexplainedNs(kMillisecond, 1e5, 0), 0) << "no rate is known";
+  EXPECT_EQ(UnexplainedNs(kMillisecond, 0, 0), kMillisecond) << "what is copied counts for no queue";
+}
+
 TEST(Lasting, IsForSoLongMoreThanHalfOfTheTimeInWhichItIsNot) {
   constexpr int64_t kTickNs = 5 * kMillisecond;
   auto ticks = [](auto is, int64_t answer_ns, int64_t pause_ns) {

@@ -37,6 +37,7 @@ from ranks import Group, GroupError, has_gpu_each  # noqa: E402
 from results import Results, bus_gbs, latency_ratios, lost_ms, percentile, return_ms, switch_cost  # noqa: E402
 
 from r2ccl_core.gpu.segments import MOST_SEGMENTS  # noqa: E402
+from r2ccl_core.gpu.table import from_bytes  # noqa: E402
 from r2ccl_core.model.token_bucket import BURST_S  # noqa: E402
 
 MIB = 1 << 20
@@ -446,9 +447,20 @@ class Campaign:
         shares = [[round(nic / max(1, sum(nics)), 3) for nic in nics] for nics in sent]
         values = {"state": state, "by": by, "choice": record["choice"], "bytes": nbytes, "ratio": ratio}
         self.results.add("several_ratio", system=system, **values, bound=self._bound_of(lost), shares=shares)
-        if self.args.stand_in or (record["choice"] == ("nccl" if by == "ring" else "forest") and not record["wrong"]):
+        if self.args.stand_in:
+            return ""
+        expected = self._in_table(system, lost, nbytes) if by == "schedules" else "nccl"
+        if record["choice"] == expected and not record["wrong"]:
             return ""
         return f"{state}, {nbytes} bytes by {by}: {record['choice']} ran, {record['wrong']} wrong elements"
+
+    def _in_table(self, system: str, lost: list[tuple[int, int]], nbytes: int) -> str:
+        """The schedule that a table has for what hosts have lost; NCCL's own where none is predicted to be faster."""
+        left = tuple(self.net.rails - sum(one == host for one, _ in lost) for host in range(self.net.hosts))
+        for entry in from_bytes(self.table(system).read_bytes()):
+            if entry.left == left and entry.least_bytes <= nbytes < entry.most_bytes:
+                return entry.rounds.name
+        return "nccl"
 
     def _bound_of(self, lost: list[tuple[int, int]]) -> float:
         """The least T/T0 of any schedule over hosts, against NCCL's ring of all ranks."""

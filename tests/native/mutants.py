@@ -552,6 +552,30 @@ MUTANTS = [
         "",
         test="Verbs.AnAcknowledgementWhoseCompletionIsLostIsAskedFor",
     ),
+    Mutant(
+        "absence_is_an_answer",
+        "by RDMA what an answer waited for a stopped process counts as the time that it took",
+        "wire/verbs/rc_pipe.cc",
+        " - (absent_ns_ - flights_.front().absent_ns)",
+        "",
+        test="RcPipe.HowLongAnAnswerWaitedIsNoPartOfTheTimeThatItTook",
+    ),
+    Mutant(
+        "tests_are_not_looked_for",
+        "while RDMA is only tested nobody looks with each tick, so that answers that are slow seem to have waited",
+        "wire/verbs/verbs_read.cc",
+        "  if (!known || pipe_ == nullptr ||",
+        "  if (!known || !by_rdma_ ||",
+        test="Explore.AloneRdmaBearsANicOfEightMbits",
+    ),
+    Mutant(
+        "greeting_is_not_looked_at",
+        "a stream that is tested before it is greeted is not ticked, so that answers that are slow seem to have waited",
+        "failover/send_comm.cc",
+        "    if (path.state == PathState::kGreeting) (void)path.stream->ReadProgress(&progress);\n",
+        "",
+        test="Explore.AloneRdmaBearsANicOfEightMbits",
+    ),
 ]
 
 
@@ -629,7 +653,8 @@ def units(folder: Path) -> list[Unit]:
 
 def parts(base: list[Unit], test: str) -> list[Unit]:
     """Those of the program that looks: the unit tests where one is named, else r2ccl-explore."""
-    return [unit for unit in base if unit.target == "core" or (unit.target == "tests") == bool(test)]
+    common = ("core", "simulated")
+    return [unit for unit in base if unit.target in common or (unit.target == "tests") == bool(test)]
 
 
 def link(objects: list[Path], program: Path, test: str = "") -> str:

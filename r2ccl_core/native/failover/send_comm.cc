@@ -422,6 +422,9 @@ void SendComm::OnTick(int64_t now_ns) {
       }
     }
     if (!failure_.ok()) return;
+    Progress progress;
+    // A stream may be tested already, for which it has to look with each tick.
+    if (path.state == PathState::kGreeting) (void)path.stream->ReadProgress(&progress);
     if (path.state == PathState::kDown && !path.link_down && now_ns >= path.dial_ns) Dial(path, now_ns);
   }
   if (AnyDirect()) TellAbsent(now_ns, started_ns_);

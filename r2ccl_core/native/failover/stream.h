@@ -107,7 +107,7 @@ class Stream {
   // Gives back to the wire what was taken longer than `age_ns` ago and still occupies its queue.
   virtual void Release(int64_t now_ns, int64_t age_ns) = 0;
 
-  // False when there is nothing to tell.
+  // False when there is nothing to tell. Is called with each tick once the stream is connected.
   virtual bool ReadProgress(Progress* progress) = 0;
 
   // After this nothing of the stream lands here, and nothing that was sent on it is sent again.

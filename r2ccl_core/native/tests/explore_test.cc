@@ -407,6 +407,45 @@ TEST(Explore, RdmaThatBreaksInAnyWayLosesNothing) {
   }
 }
 
+// Of three hosts the first is stopped while test messages are under way to the second, and the third loses power
+// meanwhile. That answers waited for the stopped process says nothing of its NICs, by which it has to miss the third.
+TEST(Explore, AProcessThatWasStoppedMissesAPeerAsSoonAsOthers) {
+  for (const char* transport : {"auto", "verbs"}) {
+    for (int64_t at_us = 500; at_us <= 3000; at_us += 100) {
+      Scenario scenario = ByRdma(transport);
+      scenario.hosts = 3;
+      scenario.bytes_per_ns = 0.02;
+      scenario.params.chunk_bytes = 131072;
+      scenario.params.window_bytes = 262144;
+      scenario.params.eager_bytes = 0;
+      scenario.flows = {{.from = 0, .to = 1, .sizes = std::vector<uint64_t>(3, 200'000), .ahead = 4},
+                        {.from = 2, .to = 0, .sizes = std::vector<uint64_t>(3, 200'000), .ahead = 3}};
+      scenario.troubles = {{.kind = Trouble::kPause, .at_ns = at_us * 1000, .lasts_ns = 500'000'000},
+                           {.kind = Trouble::kPowerOff, .host = 2, .at_ns = 30'000'000}};
+      Outcome outcome = RunScenario(scenario, true);
+      EXPECT_EQ(outcome.wrong, "") << transport << ", stopped after " << at_us << " us\n" << outcome.log;
+      EXPECT_LT(outcome.virtual_ns, 6'100'000'000) << transport << ", stopped after " << at_us << " us\n"
+                                                   << outcome.log;
+    }
+  }
+}
+
+// Test messages of full size take 60 ms there, and answers to them as long.
+TEST(Explore, AloneRdmaBearsANicOfEightMbits) {
+  for (int rails : {1, 2}) {
+    Scenario scenario = ByRdma("verbs");
+    scenario.rails = rails;
+    scenario.bytes_per_ns = 0.001;
+    scenario.message_bytes = 32768;
+    for (Flow& flow : scenario.flows)
+      flow = {.from = flow.from, .to = flow.to, .sizes = std::vector<uint64_t>(20, 300)};
+    Outcome outcome = RunScenario(scenario, true);
+    EXPECT_EQ(outcome.wrong, "") << outcome.log;
+    EXPECT_EQ(outcome.messages, 40u);
+    EXPECT_EQ(outcome.lost_paths, 0u) << outcome.log;
+  }
+}
+
 Scenario ByWrites(const std::string& transport) {
   Scenario scenario = ByRdma(transport);
   scenario.params.zero_copy_bytes = 1000;

@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "failover/stall.h"
 #include "memory_queue.h"
 #include "pair.h"
 #include "wire/verbs/ports.h"
@@ -326,7 +327,7 @@ struct Pipes {
   }
 
   Fabric fabric;
-  RcShape shape{64, 512, 8, 512};
+  RcShape shape{64, 512, 8, 512, 1};
   std::unique_ptr<RcPipe> pipes[2];
   size_t taken[2] = {};
 };
@@ -376,6 +377,42 @@ TEST(RcPipe, WhoWaitsForAWordSaysSoNowAndThen) {
   waiting.SetWaits(false, 1'000'000'000);
   EXPECT_TRUE(waiting.SayThatItWaits(9'000'000'000).ok());
   EXPECT_TRUE(waiting.all_acknowledged());
+}
+
+// For this process, which was stopped after its last look.
+TEST(RcPipe, HowLongAnAnswerWaitedIsNoPartOfTheTimeThatItTook) {
+  constexpr int64_t kDoneNs = 300'000'000;
+  auto took_ns = [](int64_t looks_until_ns) {
+    Pipes pipes;
+    RcPipe& pipe = *pipes.pipes[0];
+    char from[] = "from", to[] = "to";
+    pipes.fabric.AddMemory(from, sizeof from);
+    pipes.fabric.AddMemory(to, sizeof to);
+    pipes.fabric.holds_writes = true;
+    EXPECT_TRUE(pipe.Write(reinterpret_cast<uint64_t>(from), 2, 1, reinterpret_cast<uint64_t>(to), 2, 0).ok());
+    for (int64_t now_ns = 0; now_ns <= looks_until_ns; now_ns += 5'000'000) EXPECT_TRUE(pipe.Reap(now_ns).ok());
+    pipes.fabric.LandWrites();
+    EXPECT_TRUE(pipe.Reap(kDoneNs).ok());
+    Progress progress;
+    pipe.AddProgress(&progress, kDoneNs);
+    return progress.rtt_ns;
+  };
+  EXPECT_EQ(took_ns(kDoneNs - 5'000'000), kDoneNs);
+  EXPECT_EQ(took_ns(100'000'000), 100'000'000 + kLongestTickNs);
+  EXPECT_EQ(took_ns(0), kLongestTickNs);
+}
+
+TEST(RcPipe, WhatIsSentAfterAnAbsenceTakesItsOwnTime) {
+  constexpr int64_t kBackNs = 300'000'000;
+  Pipes pipes;
+  RcPipe& pipe = *pipes.pipes[0];
+  size_t most = 0;
+  ASSERT_NE(pipe.Room(&most, kBackNs), nullptr);
+  EXPECT_TRUE(pipe.Send(RcKind::kBytes, 1, kBackNs).ok());
+  EXPECT_TRUE(pipe.Reap(kBackNs + 1000).ok());
+  Progress progress;
+  pipe.AddProgress(&progress, kBackNs + 1000);
+  EXPECT_EQ(progress.rtt_ns, 1000);
 }
 
 TEST(RcPipe, AMessageOfAnotherNumberOrLengthIsRefused) {

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <utility>
 
+#include "failover/stall.h"
+
 namespace r2ccl {
 namespace {
 
@@ -32,8 +34,12 @@ Status RcPipe::Connect(const RcAddress& peer, int64_t now_ns) {
   peer_slots_ = peer.receive_slots;
   most_bytes_ = std::min(shape_.send_bytes, peer.receive_bytes) - sizeof(Header) - kTailBytes;
   packet_bytes_ = 128u << std::min(peer.mtu, queue_->address().mtu);
-  progress_ns_ = now_ns;
+  progress_ns_ = looked_ns_ = now_ns;
   return queue_->Connect(peer);
+}
+
+void RcPipe::NoteLook(int64_t now_ns) {
+  absent_ns_ += std::max<int64_t>(0, now_ns - std::exchange(looked_ns_, now_ns) - kLongestTickNs);
 }
 
 void RcPipe::NoteHeld(int64_t now_ns) {
@@ -55,17 +61,19 @@ Status RcPipe::Send(RcKind kind, size_t bytes, int64_t now_ns, size_t counted) {
   char* place = queue_->send_slot(slot);
   std::memcpy(place, &header, sizeof header);
   std::memcpy(place + sizeof header + bytes, &header.number, kTailBytes);
+  NoteLook(now_ns);
   if (all_acknowledged()) progress_ns_ = now_ns;
-  flights_.push_back({sent_, now_ns, kind == RcKind::kBytes ? bytes : counted});
+  flights_.push_back({sent_, now_ns, absent_ns_, kind == RcKind::kBytes ? bytes : counted});
   told_ = dropped_;
   return queue_->PostSend(sent_++, slot, static_cast<uint32_t>(sizeof header + bytes + kTailBytes));
 }
 
 Status RcPipe::Write(uint64_t from, size_t bytes, uint32_t local_key, uint64_t address, uint32_t remote_key,
                      int64_t now_ns) {
+  NoteLook(now_ns);
   if (all_acknowledged()) progress_ns_ = now_ns;
   uint64_t id = kWrite | writes_++;
-  flights_.push_back({id, now_ns, bytes});
+  flights_.push_back({id, now_ns, absent_ns_, bytes});
   return queue_->PostWrite(id, from, static_cast<uint32_t>(bytes), local_key, address, remote_key);
 }
 
@@ -81,6 +89,7 @@ Status RcPipe::SayThatItWaits(int64_t now_ns) {
 }
 
 Status RcPipe::Reap(int64_t now_ns) {
+  NoteLook(now_ns);
   Status status = queue_->Poll(&done_);
   for (const RcDone& done : done_) {
     if (!status.ok()) break;
@@ -97,7 +106,7 @@ Status RcPipe::TakeSent(const RcDone& done, int64_t now_ns) {
     return Broken("request " + std::to_string(done.id) + " is done where " +
                   (flights_.empty() ? "none" : std::to_string(flights_.front().id)) + " was due");
   }
-  int64_t rtt_ns = now_ns - flights_.front().sent_ns;
+  int64_t rtt_ns = now_ns - flights_.front().sent_ns - (absent_ns_ - flights_.front().absent_ns);
   if (rtt_ns_ == 0) {
     rtt_ns_ = rtt_ns;
     rtt_variance_ns_ = rtt_ns / 2;

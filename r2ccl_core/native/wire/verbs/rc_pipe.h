@@ -76,7 +76,8 @@ class RcPipe {
     NoteHeld(now_ns);
   }
 
-  // Takes what is done. An error: the queue is lost.
+  // Takes what is done. An error: the queue is lost. Is called with each tick: a process that comes later was stopped
+  // or starved, and does not count that as time that answers took.
   Status Reap(int64_t now_ns);
   // The oldest message that has come and was not dropped; nullptr where there is none.
   struct Arrival {
@@ -102,13 +103,15 @@ class RcPipe {
   struct Flight {
     uint64_t id;
     int64_t sent_ns;
-    size_t bytes;  // that count
+    int64_t absent_ns;  // absent_ns_ at that time
+    size_t bytes;       // that count
   };
 
   Status TakeSent(const RcDone& done, int64_t now_ns);
   Status TakeReceived(const RcDone& done, int64_t now_ns);
   bool lacks_slots() const { return sent_ - peer_returned_ >= peer_slots_ - kKeptSlots; }
   void NoteHeld(int64_t now_ns);
+  void NoteLook(int64_t now_ns);
 
   const std::unique_ptr<RcQueue> queue_;
   const RcShape shape_;
@@ -135,6 +138,8 @@ class RcPipe {
   std::vector<RcDone> done_;  // empty; keeps its memory
 
   int64_t progress_ns_ = 0;
+  int64_t looked_ns_ = 0;  // when this end last sent something, or looked for what is done
+  int64_t absent_ns_ = 0;  // for how long, all in all, it came too late
   int64_t rtt_ns_ = 0;
   int64_t rtt_variance_ns_ = 0;
   int64_t shortest_rtt_ns_ = 0;

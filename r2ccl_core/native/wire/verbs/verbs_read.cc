@@ -192,11 +192,12 @@ bool VerbsStream::ReadProgress(Progress* progress) {
     if (stage_ == Stage::kTcp && peer_takes_ && now_ns >= shared_->ways.NotBefore(key())) Try(now_ns);
   }
   bool known = tcp_->ReadProgress(progress);
-  if (!known || !by_rdma_ || !broken_.empty()) return known && broken_.empty();
+  if (!known || pipe_ == nullptr || !broken_.empty()) return known && broken_.empty();
   Status status = pipe_->Reap(now_ns);
   if (status.ok()) status = pipe_->SayThatItWaits(now_ns);
   if (!status.ok()) Break(status.message());
   if (pipe_->front() != nullptr || starved_ || WaitsForPeer()) KickSelf();
+  if (!by_rdma_) return true;
   if (progress->bytes_acked >= tcp_->end()) progress->bytes_acked = tcp_->end() + pipe_->acknowledged_bytes();
   pipe_->AddProgress(progress, now_ns);
   return true;

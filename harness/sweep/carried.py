@@ -113,21 +113,26 @@ def carried(
     in_flight = moved_bytes(inside) if len(inside) > 1 else None
     before, each_s = _before(mine, record, batch.first, since_ns)
     share = LEAST_SHARE * even_bytes
-    least = max(LEAST_BYTES, share, _of_others(inside, record, batch, effect_ns) if inside else 0.0)
+    least = max(LEAST_BYTES, *_least_in(inside, record, batch, effect_ns, share)) if inside else LEAST_BYTES
     other_before = max(BARRIERS * record.barrier_bytes, KEEP_ALIVE_BYTES_S * each_s)
     least_before = max(LEAST_EACH_BYTES, share, other_before)
     return Carried(host, name, in_flight, before, int(least), int(least_before), cut_short=effect_ns is not None)
 
 
-def _of_others(inside: Sequence[Sample], record: RankRecord, batch: InFlight, effect_ns: int | None) -> float:
-    """The most that a NIC without a part in the collective carries from the first of some samples to the last."""
+def _least_in(
+    inside: Sequence[Sample], record: RankRecord, batch: InFlight, effect_ns: int | None, share: float
+) -> tuple[float, float, float]:
+    """What a NIC has to carry from the first of some samples to the last so that it was in use: a share of each
+    iteration, and more than barriers and probes come to."""
     since_ns, until_ns = inside[0].t_ns, inside[-1].t_ns
     until_ns = until_ns if effect_ns is None else max(since_ns, min(until_ns, effect_ns))
-    begun = (begin_ns(record, number) for number in range(batch.first, batch.last + 1))
+    begun = [begin_ns(record, number) for number in range(batch.first, batch.last + 1)]
+    # All of these iterations but the last ended in that time.
+    later = sum(since_ns < t_ns <= until_ns for t_ns in begun)
     # A barrier comes before each iteration; other hosts may still be in that of the first one.
-    barriers = 1 + sum(since_ns < t_ns <= until_ns for t_ns in begun)
+    barriers = BARRIERS * record.barrier_bytes * (1 + later)
     keep_alive = KEEP_ALIVE_BURST_BYTES + KEEP_ALIVE_BYTES_S * (until_ns - since_ns) / 1e9
-    return max(BARRIERS * record.barrier_bytes * barriers, keep_alive)
+    return share * max(1, later), barriers, keep_alive
 
 
 def moved_bytes(samples: Sequence[Sample]) -> int:

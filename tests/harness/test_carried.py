@@ -63,6 +63,13 @@ def test_probes_of_an_idle_path_are_no_use_of_it() -> None:
     assert not found(samples(0, quiet=2_300, until_ns=EFFECT), 0.0, 4096 * 2 / 3).in_use
 
 
+@pytest.mark.parametrize("dark", [True, False])
+def test_a_busy_machines_probes_are_not_one_per_cent_of_several_iterations(dark: bool) -> None:
+    """64 KiB by auto over the other NICs alone: 3.1 kB in 50 ms passed for one iteration's share, 437 bytes."""
+    idle = samples(60, quiet=3_000, until_ns=EFFECT if dark else 1000 * MS)
+    assert not found(idle, 0.0, 65536 * 2 / 3, dark).in_use
+
+
 @pytest.mark.parametrize(("size_bytes", "each"), [(8, 160), (1024, 1_100), (65536, 45_000)])
 def test_our_systems_are_hit_however_small_the_collective(size_bytes: int, each: int) -> None:
     """8 bytes come to 160 an iteration on the NIC that carries the fewer messages of a host."""

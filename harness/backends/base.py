@@ -42,6 +42,8 @@ class Job:
     """Whether all hosts are on one machine and share its GPUs; a host has as many as it has ranks."""
     ready_s: float = 0.0
     """How long the harness waits for all ranks to meet."""
+    least_give_up_s: float = 3.0
+    """What ``sweep.limits.give_up`` says."""
     sockets_carry_data: bool = True
     """Whether NCCL's own sockets carry the collectives; otherwise they only let its ranks meet."""
 
@@ -59,14 +61,13 @@ class Command:
     env: Mapping[str, str]
 
 
-_LEAST_GIVE_UP_S = 3.0
 _HEALTHY_TIMES = 10
 
 
-def give_up_s(expected_s: float) -> float:
-    """The time-out, in seconds, for a collective that should take `expected_s`. Libraries that would otherwise wait
-    forever, or for minutes, get it so that they end with an error of their own."""
-    return max(_LEAST_GIVE_UP_S, _HEALTHY_TIMES * expected_s)
+def give_up_s(job: Job, slower: float = 1.0) -> float:
+    """The time-out, in seconds, for a collective, if it may take `slower` times what it should on the NICs alone.
+    Libraries that would otherwise wait forever, or for minutes, get it so that they end with an error of their own."""
+    return max(job.least_give_up_s, _HEALTHY_TIMES * slower * job.expected_s)
 
 
 class Backend(Protocol):

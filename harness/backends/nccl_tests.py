@@ -114,7 +114,7 @@ def program(job: Job) -> list[str]:
     argv += ["-c", str(int(work.check)), "-d", DTYPES.get(work.dtype, work.dtype), "-o", work.op, "-a", "3"]
     if work.collective in ("broadcast", "reduce"):
         argv += ["-r", str(work.root)]
-    argv += ["-T", str(ceil(give_up_s(job.expected_s))), "-g", str(work.gpus)]
+    argv += ["-T", str(ceil(give_up_s(job))), "-g", str(work.gpus)]
     if job.one_machine and work.launcher != "ssh" and "NCCL_TESTS_DEVICE" not in job.env:
         return ["sh", "-c", _OWN_GPUS % (max(1, gpu_count() // work.gpus), work.gpus), *argv]
     return argv

@@ -21,7 +21,7 @@ class TorchBackend:
         argv += ["--size-bytes", str(job.size_bytes), "--iterations", str(job.iterations)]
         argv += ["--warmup", str(job.warmup), "--check", str(int(work.check)), "--dtype", work.dtype]
         argv += ["--op", work.op, "--root", str(work.root), "--place", work.place]
-        argv += ["--timeout-s", f"{give_up_s(job.expected_s):.3f}", "--nics", ",".join(job.nics)]
+        argv += ["--timeout-s", f"{give_up_s(job):.3f}", "--nics", ",".join(job.nics)]
         return Command(tuple(argv), torch_network(self._library, job, rank) | rendezvous(job, rank))
 
     def missing(self, workload: Workload, python: str) -> str | None:

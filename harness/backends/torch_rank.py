@@ -60,7 +60,8 @@ def main() -> NoReturn:
     try:
         group = _Group(torch, args, task)
         limit_s = args.timeout_s if args.library == "nccl" else None
-        limit = StepLimit(limit_s, lambda why: _lost(events, why, iteration))
+        library_s = args.timeout_s if args.library == "gloo" else None
+        limit = StepLimit(limit_s, lambda why: _lost(events, why, iteration), library_s)
         group.join(os.environ["R2CC_ROOT"])
         events.emit("ready", barrier_bytes=group.barrier_bytes([nic for nic in args.nics.split(",") if nic]))
         wrong = 0

@@ -38,7 +38,7 @@ class TrainingBackend:
         argv += ["--learning-rate", str(work.learning_rate), *_spread(work, job.ranks)]
         argv += ["--text", work.text] if work.text else []
         argv += ["--forward-at-least-s", str(work.forward_at_least_s)]
-        argv += ["--timeout-s", f"{give_up_s((1 if self._on_gpus else _SLOW) * job.expected_s):.3f}"]
+        argv += ["--timeout-s", f"{give_up_s(job, 1 if self._on_gpus else _SLOW):.3f}"]
         # Each host computes on one thread, and those of one machine share its processors.
         env = {"OMP_NUM_THREADS": "1"} | torch_network(self._library, job, rank) | rendezvous(job, rank)
         return Command(tuple(argv), env)

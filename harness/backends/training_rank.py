@@ -48,7 +48,8 @@ def main() -> NoReturn:
     try:
         trainer = TorchftTrainer(args) if args.library == "torchft" else _Trainer(args, life.attempt)
         limit_s = args.timeout_s if on_gpu else None
-        limit = StepLimit(limit_s, lambda why: _give_up(events, life, why, trainer, on_gpu))
+        library_s = args.timeout_s if args.library == "gloo" else None
+        limit = StepLimit(limit_s, lambda why: _give_up(events, life, why, trainer, on_gpu), library_s)
         first = life.resume(trainer, -args.warmup)
         if life.attempt == 0:
             events.emit("ready")

@@ -188,6 +188,7 @@ def _ranks(experiment: Experiment, trial: Trial) -> Iterator[str]:
         every_management=cluster.management_nics(),
         ssh_config="SSH_CONFIG" if cluster.kind in ("local", "vms") else None,
         ready_s=experiment.ready_s,
+        least_give_up_s=experiment.sweep.limits.give_up_s,
         one_machine=cluster.one_machine,
         sockets_carry_data=sockets_carry_data(trial.system.use, trial.system.network),
     )

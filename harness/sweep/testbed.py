@@ -115,6 +115,7 @@ class HostTestbed:
             every_management=tuple(dict.fromkeys(host.management for host in self.hosts if host.management)),
             ssh_config=root.ssh_config,
             ready_s=experiment.ready_s,
+            least_give_up_s=experiment.sweep.limits.give_up_s,
             one_machine=experiment.cluster.one_machine,
             sockets_carry_data=sockets_carry_data(trial.system.use, trial.system.network),
         )

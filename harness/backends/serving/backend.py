@@ -29,7 +29,7 @@ class ServingBackend:
         argv += ["--corrupt", str(work.corrupt)] if work.corrupt is not None else []
         if work.prefill_at_least_s or work.step_at_least_s:
             argv += ["--at-least-s", str(work.prefill_at_least_s), str(work.step_at_least_s)]
-        argv += ["--timeout-s", f"{max(_PATIENCE_S, give_up_s(_SLOW * job.expected_s)):.3f}"]
+        argv += ["--timeout-s", f"{max(_PATIENCE_S, give_up_s(job, _SLOW)):.3f}"]
         # Each host computes on one thread, and the hosts of one machine share its processors.
         env = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"} | rendezvous(job, rank)
         return Command(tuple(argv), env)

@@ -269,7 +269,8 @@ def _shared(row: Row) -> bool:
 def result(lines: Sequence[Line]) -> str:
     """The result in words, for readers who cannot see the figure."""
     rows = shown(lines)
-    return "; ".join(_told(row, name, lines) for row, name in zip(rows, names(rows), strict=True)) + "."
+    told = "; ".join(_told(row, name, lines) for row, name in zip(rows, names(rows), strict=True))
+    return f"{told}.{_left_out(rows, cells_of(lines))}"
 
 
 def _told(row: Row, name: str, lines: Sequence[Line]) -> str:

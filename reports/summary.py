@@ -51,6 +51,7 @@ def sentences(
         own = [line for line in lines if line.system == system]
         cells = [line for line in cells_of(lines) if line.system == system]
         told.append(_with_unmeasured(_system(frame[frame["system"] == system], own, cells), own))
+    told.append(_by_fault(cells_of(lines)))
     return [text for text in [*told, *_comparisons(frame), *training_sentences(frame), _elements(frame)] if text]
 
 
@@ -326,6 +327,36 @@ def _lost(lines: Sequence[Line]) -> str:
         f"{at_size(size) if len(sizes) > 1 else ''}" for size in sizes[-MOST_PER_SIZE:]
     )  # fmt: skip
     return f" and lost {medians} against healthy iterations over the whole trial{where}"
+
+
+def _by_fault(cells: Sequence[Line]) -> str:
+    """Of several faults, what each cost each system: a range over all faults does not tell who bears one of them best.
+    It orders medians and claims no difference, which takes pairs (`_comparisons`)."""
+    faults = dict.fromkeys(line.scenario for line in cells if line.faulted)
+    if len(faults) < 2 or any(line.run for line in cells):  # systems of several runs are not compared here
+        return ""
+    costs = {fault: _costs([line for line in cells if line.faulted and line.scenario == fault]) for fault in faults}
+    told = [f"{fault}: {', '.join(cost)}" for fault, cost in costs.items() if cost]
+    sizes = {line.size_bytes for line in cells}
+    at = at_size(*sizes) if len(sizes) == 1 else ""
+    order = "of all points that the systems share, the least in sum first"
+    return f"Time lost by fault{at} (medians {order}): {'; '.join(told)}." if told else ""
+
+
+def _costs(cells: Sequence[Line]) -> list[str]:
+    """The time that each system lost in one fault, over the points that all of them have; empty: one of these is not
+    known, or there is one system."""
+    systems = {line.system for line in cells if line.conclusive > line.stopped}
+    points: dict[tuple[str, int], dict[str, Line]] = {}
+    for line in cells:
+        points.setdefault((line.case, line.size_bytes), {})[line.system] = line
+    shared = [[point[system] for system in systems] for point in points.values() if systems <= point.keys()]
+    if len(systems) < 2 or not shared or not all(line["lost_ms"].n for point in shared for line in point):
+        return []
+    lost: dict[str, list[float]] = {}
+    for line in (line for point in shared for line in point):
+        lost.setdefault(line.system, []).append(line["lost_ms"].median)
+    return [f"{name} {_range(ms)} ms" for name, ms in sorted(lost.items(), key=lambda each: (sum(each[1]), each[0]))]
 
 
 def _partly(lines: Sequence[Line]) -> str:

@@ -1,7 +1,10 @@
 """The first figure of a report: each system's speed before and after the fault, and the time that it lost."""
 
 import textwrap
+from collections import Counter
 from collections.abc import Sequence
+from itertools import accumulate
+from math import inf
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -18,6 +21,8 @@ Row = Sequence[Line]
 """A row of the figure: one cell, or in a large figure all cells of a system that stopped or were not measured."""
 
 MOST_ROWS = 24
+"""Of a fault at a point with more systems than that, all are shown."""
+IN_TABLE = "in the table of all numbers"
 MOST_TICKS, MOST_TICKS_NARROW = 6, 3
 """Intervals of an axis whose numbers may be long, as with thousands below 0; on a phone names take half the width."""
 ROOM = 1.03
@@ -92,15 +97,46 @@ def _row_in(labels: Sequence[str]) -> tuple[float, float]:
 
 def shown(lines: Sequence[Line]) -> list[Row]:
     """The rows of the figure. Where there are too many, those of a system that stopped share one, as do those that were
-    not measured, and of the others it has those that lost most (of healthy ones the first)."""
+    not measured. The others are kept or left out for all systems that have them (`_kept`)."""
     cells = cells_of(lines)
     if len(cells) <= MOST_ROWS:
         return [[line] for line in cells]
     rows: dict[tuple[str, str], list[Line]] = {}
     for at, line in enumerate(cells):
         rows.setdefault((line.system, _end(line) or str(at)), []).append(line)
-    kept = sorted(rows.values(), key=_rank)[:MOST_ROWS]
-    return [row for row in rows.values() if any(row is one for one in kept)]
+    ended = [row for row in rows.values() if _end(row[0])][:MOST_ROWS]
+    kept = {id(line) for row in [*ended, *_kept(_groups(cells), MOST_ROWS - len(ended))] for line in row}
+    return [row for row in rows.values() if id(row[0]) in kept]
+
+
+def _groups(cells: Sequence[Line]) -> list[Row]:
+    """The cells that went on, by fault and point: what readers compare systems in."""
+    groups: dict[tuple[str, int], list[Line]] = {}
+    for line in cells:
+        if not _end(line):
+            groups.setdefault((line.case, line.size_bytes), []).append(line)
+    return list(groups.values())
+
+
+def _kept(groups: Sequence[Row], room: int) -> list[Row]:
+    """The groups that have room, at least one. They are whole, because cells on their own would leave out the system
+    that loses least. They are taken fault by fault, so that a mild fault is not left out for harder ones; of a fault
+    those come first in which a system lost most."""
+    ranked, turns = list(groups), Counter[str]()
+    if any(_worst(group) > -inf for group in groups):
+        ranked.sort(key=_worst, reverse=True)
+        turn = {}
+        for group in ranked:
+            turn[id(group)] = turns[group[0].scenario]
+            turns[group[0].scenario] += 1
+        ranked.sort(key=lambda group: turn[id(group)])
+    ends = accumulate(map(len, ranked))
+    return [group for at, (group, end) in enumerate(zip(ranked, ends, strict=True)) if not at or end <= room]
+
+
+def _worst(group: Row) -> float:
+    """The most time that one of its systems lost."""
+    return max((line["lost_ms"].median for line in group if line["lost_ms"].n), default=-inf)
 
 
 def _end(line: Line) -> str:
@@ -108,10 +144,6 @@ def _end(line: Line) -> str:
     if not line.conclusive:
         return NOT_MEASURED
     return "stopped" if line.stopped and not line.runs_after else ""
-
-
-def _rank(row: Row) -> tuple[bool, float]:
-    return not _end(row[0]), -row[0]["lost_ms"].median if row[0]["lost_ms"].n else 0.0
 
 
 def _rows(ax: Axes, labels: Sequence[str], letters: float) -> None:
@@ -204,13 +236,30 @@ def _left_out(rows: Sequence[Row], cells: Sequence[Line]) -> str:
     """What became of the cells that have no row of their own."""
     told = ["cells of one system that stopped, or were not measured, share a row"] if any(map(_shared, rows)) else []
     more = len(cells) - sum(map(len, rows))
-    going = sum(not _end(row[0]) for row in rows)
     if more:
-        which = f"of the cells that went on, the figure has the {going} that lost most; " if going else ""
-        if not any(line["lost_ms"].n for line in cells):
-            which = f"the first {len(rows)} cells; "
-        told.append(f"{which}{more} more {'is' if more == 1 else 'are'} in the table of all numbers")
+        which = _which(rows, cells)
+        told.append(f"{which}{'; ' * bool(which)}{more} more {'cell is' if more == 1 else 'cells are'} {IN_TABLE}")
     return "".join(f" {text[:1].upper()}{text[1:]}." for text in told)
+
+
+def _which(rows: Sequence[Row], cells: Sequence[Line]) -> str:
+    """Which of the cells that went on have a row; empty: all of them, or there is none."""
+    groups = _groups(cells)
+    drawn = {id(line) for row in rows for line in row}
+    kept = [group for group in groups if id(group[0]) in drawn]
+    if len(kept) == len(groups):
+        return ""
+    faults = len({group[0].scenario for group in groups})
+    what = "faults" if faults == len(groups) else "points" if faults == 1 else "faults and points"
+    went_on = sum(map(len, groups)) < len(cells)
+    of = f"{len(kept)} of {len(groups)} {what}{' where a system went on' if went_on else ''}"
+    whole = f"each with all its systems{' that went on' if went_on else ''}"
+    if all(_worst(group) == -inf for group in groups):
+        return f"the figure has the first {of}, {whole}"
+    known = all(line["lost_ms"].n for group in groups for line in group)
+    most = "lost most" if known else "is known to have lost most"
+    turns = "taken fault by fault, " if 1 < faults < len(groups) else ""
+    return f"the figure has {of}, {whole}: {turns}those where a system {most}"
 
 
 def _shared(row: Row) -> bool:
@@ -220,7 +269,8 @@ def _shared(row: Row) -> bool:
 def result(lines: Sequence[Line]) -> str:
     """The result in words, for readers who cannot see the figure."""
     rows = shown(lines)
-    return "; ".join(_told(row, name, lines) for row, name in zip(rows, names(rows), strict=True)) + "."
+    told = "; ".join(_told(row, name, lines) for row, name in zip(rows, names(rows), strict=True))
+    return f"{told}.{_left_out(rows, cells_of(lines))}"
 
 
 def _told(row: Row, name: str, lines: Sequence[Line]) -> str:

@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from reports import stats
 from reports.figures import style
 from reports.metrics import METRICS
+from reports.overview import listed_and
 from reports.wording import NOT_MEASURED, NOTHING_AFTER, not_known, sized
 
 CELL = ["size_bytes", "system"]
@@ -71,7 +72,7 @@ def gaps(frame: pd.DataFrame, column: str, otherwise: str = "no value", shown: C
     alike: dict[str, list[str]] = {}
     for (system, why), sizes in found.items():
         alike.setdefault(f"{_at(sizes, frame, system)} ({why})", []).append(system)
-    return ", ".join(f"{' and '.join(names)}{rest}" for rest, names in alike.items())
+    return ", ".join(f"{listed_and(names)}{rest}" for rest, names in alike.items())
 
 
 def _drawn(frame: pd.DataFrame, column: str) -> set[Hashable]:

@@ -105,6 +105,8 @@ def test_captions_tell_the_number_of_repeats_and_who_is_left_out(frame: pd.DataF
     assert "5 repeats per point, none for failstop (stopped)" in slowdown.caption(frame)
     twice = pd.concat([frame, frame[frame["system"] == "failstop"].assign(system="nccl")])
     assert "none for failstop and nccl (stopped)" in slowdown.caption(twice)
+    thrice = pd.concat([twice, frame[frame["system"] == "failstop"].assign(system="ucx")])
+    assert "none for failstop, nccl and ucx (stopped)" in slowdown.caption(thrice)
     short = frame.assign(slowdown=frame["slowdown"].where(frame["system"] != "balance"))
     assert "none for failstop (stopped), balance (no value)" in slowdown.caption(short)
     assert "the median iteration after it" in slowdown.caption(frame) and "mean" not in slowdown.caption(frame)

@@ -12,6 +12,21 @@ STORED_BYTES = 1 << 30
 """Largest text file that a program of ours stores."""
 
 
+def is_there(path: Path) -> bool:
+    """Whether there is a file or a folder; no such thing has a name that is too long, and reading it says so."""
+    return os.path.exists(path)  # noqa: PTH110 - Path.exists raises such errors
+
+
+def is_file(path: Path) -> bool:
+    """Whether it is a regular file; as `is_there`."""
+    return os.path.isfile(path)  # noqa: PTH113 - as above
+
+
+def is_folder(path: Path) -> bool:
+    """Whether it is a folder; as `is_there`."""
+    return os.path.isdir(path)  # noqa: PTH112 - as above
+
+
 def regular(path: Path, most_bytes: int | None = None) -> Path:
     """`path`, if it is a regular file of at most this many bytes, or a folder, which cannot be read anyway. Raises
     `OSError` for anything else, without opening it, because opening may already block for ever."""

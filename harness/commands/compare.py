@@ -11,6 +11,7 @@ from rich.table import Table
 from harness.errors import ExitCode
 from harness.terminal import console, fits, say, width
 from r2ccl_core.errors import UsageError
+from r2ccl_core.text_file import is_there
 from reports.compare import Finding, compare, is_open, regressions
 from reports.compared import HEADINGS, as_json, as_words, cells, told
 from reports.load import LoadedRun, load_folder, real
@@ -68,7 +69,7 @@ def _tell_unknown(rules: Rules, runs: Sequence[LoadedRun]) -> None:
 def parse_side(text: str) -> tuple[Path, str | None]:
     """Parses ``FOLDER`` or ``FOLDER@SYSTEM``; an existing folder of that whole name takes precedence."""
     folder, mark, system = text.rpartition("@")
-    return (Path(text), None) if not mark or Path(text).exists() else (Path(folder), system)
+    return (Path(text), None) if not mark or is_there(Path(text)) else (Path(folder), system)
 
 
 def _frame(run: LoadedRun, system: str | None, label: str | None) -> "pd.DataFrame":

@@ -20,7 +20,7 @@ from harness.systems.catalogue import CATALOGUE
 from harness.terminal import say
 from r2ccl_core.errors import UsageError
 from r2ccl_core.model.collective import COLLECTIVES
-from r2ccl_core.text_file import write_text
+from r2ccl_core.text_file import is_folder, is_there, write_text
 
 ITERATIONS = 12
 RATE = "500 Mbit/s"
@@ -79,11 +79,11 @@ def init(file: Path, answers: Answers, *, ask: bool, force: bool) -> ExitCode:
 
     Raises `UsageError` if the file exists (unless `force`), and for answers that make no valid experiment.
     """
-    if file.exists() and not force:
+    if is_there(file) and not force:
         raise UsageError(f"{file}: exists already; name another file, or give --force")
     if ask and sys.stdin.isatty() and sys.stdout.isatty():
         answers = _asked(answers)
-    if answers.nccl_tests is not None and not answers.nccl_tests.is_dir():
+    if answers.nccl_tests is not None and not is_folder(answers.nccl_tests):
         raise UsageError(f"--nccl-tests {answers.nccl_tests}: not a folder; name the one with the built programs")
     for key in ("systems", "faults"):
         known = tuple(CATALOGUE) if key == "systems" else tuple(FAULTS)

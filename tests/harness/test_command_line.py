@@ -292,6 +292,15 @@ def test_a_wrong_argument_is_one_line_in_our_words(words: list[str], line: str) 
         ("simulate /", "/: is neither a SimAI workload nor a Chakra trace"),
         ("export simai {pipe}", "{pipe}: cannot be written (No such device or address); give another file"),
         ("init {pipe} --force", "{pipe}: cannot be written: No such device or address"),
+        ("sweep {long}", "{long}: cannot be read: File name too long"),
+        ("cluster up {long}", "{long}: cannot be read: File name too long"),
+        ("cluster check {long}", "{long}: cannot be read: File name too long"),
+        ("simulate {long}", "{long}: is neither a SimAI workload nor a Chakra trace"),
+        ("export chakra {long}", "{long}: cannot be written (File name too long); give another folder"),
+        ("init {long}.toml --hosts 2", "{long}.toml: cannot be written: File name too long"),
+        ("init x.toml --nccl-tests {long}", "--nccl-tests {long}: not a folder"),
+        ("doctor 192.0.2.1 --key {long}", "--key {long}: there is no such file"),
+        ("compare {long}@a {long}@b", "{cwd}/{long}/run.json: cannot be read: File name too long"),
     ],
 )
 def test_what_cannot_be_meant_is_one_line_and_nothing_runs(
@@ -299,6 +308,7 @@ def test_what_cannot_be_meant_is_one_line_and_nothing_runs(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     places = {name: str(tmp_path / name) for name in ("loop", "pipe", "file", "run")}
+    places |= {"long": "x" * 300, "cwd": str(tmp_path)}
     Path(places["loop"]).symlink_to("loop")
     os.mkfifo(places["pipe"])
     Path(places["file"]).touch()

@@ -320,6 +320,25 @@ def test_what_cannot_be_meant_is_one_line_and_nothing_runs(
     assert told.stderr.startswith(said.format(**places)), told.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("report x", "x"), ("compare a b", "a"), ("sweep smoke --dry-run --inventory x", "x"),
+        ("init y.toml --inventory x", "x"),
+    ],
+)  # fmt: skip
+def test_a_working_folder_that_is_gone_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, name: str
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    told = CliRunner().invoke(app, shlex.split(words))
+    assert told.exit_code == ExitCode.USAGE
+    assert told.stderr == f"{name}: the folder in which this runs is gone; change to one that exists\n"
+
+
 @pytest.mark.parametrize(("stop", "status"), [("SIGINT", 0), ("SIGTERM", 143), ("SIGHUP", 129)])
 def test_a_cluster_that_is_up_ends_with_the_status_of_its_signal(stop: str, status: int) -> None:
     """Ctrl-C is its usual end."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from harness.commands.cluster_options import ClusterOptions, read_option
+from harness.commands.cluster_options import MAX_HOSTS, ClusterOptions, read_option
 from harness.errors import ExitCode
 from harness.terminal import say, show
 from r2ccl_core.errors import UsageError
@@ -105,7 +105,12 @@ def _topology(given: _Read, cluster: ClusterOptions, file: Path) -> Topology:
                 f"--gpus {cluster.gpus}: the {given.ranks} ranks of {file} are not two or more hosts of so many GPUs; "
                 f"give a divisor of {given.ranks} that is less than it"
             )
-        cluster = replace(cluster, hosts=given.ranks // cluster.gpus)
+        if (hosts := given.ranks // cluster.gpus) > MAX_HOSTS:
+            raise UsageError(
+                f"--gpus {cluster.gpus}: the {given.ranks} ranks of {file} are {hosts} hosts of so many GPUs; at most "
+                f"{MAX_HOSTS}, up to which the models were checked"
+            )
+        cluster = replace(cluster, hosts=hosts)
     topology = cluster.topology()
     if topology.nranks != given.ranks:
         raise UsageError(

@@ -4,12 +4,39 @@ nobody reads is refused."""
 import errno
 import os
 import stat
+import tomllib
 from pathlib import Path
+from typing import Any
+
+from r2ccl_core.errors import UsageError
 
 WRITTEN_BYTES = 64 << 20
 """Largest file that a person could have written."""
 STORED_BYTES = 1 << 30
 """Largest text file that a program of ours stores."""
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is a file or a folder; no such thing has a name that is too long, and reading it says so."""
+    return os.path.exists(path)  # noqa: PTH110 - Path.exists raises such errors
+
+
+def is_file(path: Path) -> bool:
+    """Whether it is a regular file; as `is_there`."""
+    return os.path.isfile(path)  # noqa: PTH113 - as above
+
+
+def is_folder(path: Path) -> bool:
+    """Whether it is a folder; as `is_there`."""
+    return os.path.isdir(path)  # noqa: PTH112 - as above
+
+
+def absolute(path: Path) -> Path:
+    """`path` from the root. Raises `UsageError` if it is relative to a folder that has been deleted."""
+    try:
+        return path.absolute()
+    except FileNotFoundError:
+        raise UsageError(f"{path}: the folder in which this runs is gone; change to one that exists") from None
 
 
 def regular(path: Path, most_bytes: int | None = None) -> Path:
@@ -28,6 +55,17 @@ def regular(path: Path, most_bytes: int | None = None) -> Path:
 def text_of(path: Path, encoding: str = "utf-8", most_bytes: int = WRITTEN_BYTES) -> str:
     """The text of a file. Raises `OSError` if it cannot be read, and `UnicodeDecodeError` if it is not text."""
     return regular(path, most_bytes).read_text(encoding=encoding)
+
+
+TOO_LONG = "has a number of thousands of digits; no key needs that"
+
+
+def toml_of(text: str) -> dict[str, Any]:
+    """The document. Raises `tomllib.TOMLDecodeError`, and `ValueError` for a number that is `TOO_LONG`: Python parses
+    or shows none."""
+    document = tomllib.loads(text)
+    repr(document)
+    return document
 
 
 def write_text(path: Path, text: str) -> None:

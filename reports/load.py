@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from r2ccl_core.text_file import absolute
 from reports import series
 from reports.errors import ReportError, SchemaError
 from reports.trial import Run, Trial, load_run, load_trial
@@ -92,7 +93,7 @@ class LoadedRun:
 
 def real(path: Path) -> Path:
     """`path` without symbolic links; a loop of links stays, and whoever opens it says so."""
-    return Path(os.path.realpath(path))
+    return Path(os.path.realpath(absolute(path)))
 
 
 def load_folder(folder: Path) -> LoadedRun:

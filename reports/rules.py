@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from r2ccl_core.errors import UnitError
-from r2ccl_core.text_file import text_of
+from r2ccl_core.text_file import TOO_LONG, text_of, toml_of
 from r2ccl_core.units import parse_size
 from r2ccl_core.validation import in_our_words
 from reports.errors import ReportError
@@ -152,13 +152,15 @@ that there is no ratio, and an amount that matters in a short trial is noise in 
 def load_rules(path: Path) -> Rules:
     """Reads a rules file; raises `ReportError`, one line with file, key and remedy."""
     try:
-        values: dict[str, Any] = tomllib.loads(text_of(path, "utf-8-sig"))
+        values: dict[str, Any] = toml_of(text_of(path, "utf-8-sig"))
     except OSError as error:
         raise ReportError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise ReportError(f"{path}: is not UTF-8 at byte {error.start}; save it as UTF-8") from None
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ReportError(f"{path}: is not valid TOML: {error}") from None
+    except ValueError:
+        raise ReportError(f"{path}: {TOO_LONG}") from None
     try:
         return Rules.model_validate(values)
     except ValidationError as error:

@@ -228,7 +228,11 @@ def reproduce(
     from harness.commands.reproduce import list_entries, reproduce_command
 
     if name is None:
-        return list_entries()
+        given = {
+            "--out": out != Path("runs"), "--run": run, "--set": changes, "--fresh": fresh, "--model-only": model_only,
+            "--dask": dask,
+        }  # fmt: skip
+        return list_entries([option for option, value in given.items() if value])
     return reproduce_command(name, out, run, changes or [], fresh, model_only, dask)
 
 

@@ -16,6 +16,8 @@ from r2ccl_core.units import parse_rate, parse_size
 T = TypeVar("T")
 MAX_HOSTS = 16_384
 """The largest cluster whose schedules were simulated (`r2ccl_core.perf.scale`)."""
+MAX_GPUS = 128
+"""More than any host has, or any domain of NVLink, which counts as a host here."""
 MAX_BYTES = 1 << 60
 
 Lost = Annotated[
@@ -58,11 +60,13 @@ class ClusterOptions:
 
             return read_topology(self.file)
         if self.hosts > MAX_HOSTS:
-            raise UsageError(f"{self.hosts} hosts: at most {MAX_HOSTS}, the size up to which the models were checked")
+            raise UsageError(f"--hosts {self.hosts}: at most {MAX_HOSTS}, up to which the models were checked")
         if self.hosts < 2:
             raise UsageError(f"--hosts {self.hosts}: a plan is about the network; give 2 or more")
         if self.nics > MAX_NICS:
             raise UsageError(f"--nics {self.nics}: at most {MAX_NICS}, as in experiments")
+        if self.gpus > MAX_GPUS:
+            raise UsageError(f"--gpus {self.gpus}: at most {MAX_GPUS}")
         for option, count in (("--nics", self.nics), ("--gpus", self.gpus)):
             if count < 1:
                 raise UsageError(f"{option} {count}: give 1 or more")
@@ -78,6 +82,11 @@ class ClusterOptions:
                 raise UsageError(f"--lost {text}: NIC {nic} of host {host} is named already; name each NIC once")
             named.add((host, nic))
             topology = read_option("--lost", partial(_slowed, topology), text)
+            if topology.hosts[host].usable_bytes_s <= 0:
+                raise UsageError(
+                    f"--lost {text}: host {host} has no NIC left, and no schedule can reach it; leave it out, or slow "
+                    f"the NIC instead of losing it, as {host}:{nic}:0.5"
+                )
         return topology
 
 

@@ -11,7 +11,8 @@ from rich.table import Table
 from harness.errors import ExitCode
 from harness.terminal import console, fits, say, width
 from r2ccl_core.errors import UsageError
-from reports.compare import Finding, compare, is_open, regressions
+from r2ccl_core.text_file import is_there
+from reports.compare import CELL, Finding, compare, is_open, regressions
 from reports.compared import HEADINGS, as_json, as_words, cells, told
 from reports.load import LoadedRun, load_folder, real
 from reports.machines import differences
@@ -43,8 +44,7 @@ def compare_command(base: str, new: str, rules: Path | None, json: bool) -> Exit
     # Repeats of one run are blocks in which every system ran once: they pair. Those of two runs do not.
     paired = real(base_folder) == real(new_folder)
     findings = compare(before, after, chosen, paired=paired)
-    if not any(finding.base.n and finding.new.n for finding in findings):
-        raise UsageError(f"{base} and {new} have nothing in common that a rule names; compare runs of one experiment")
+    _refuse_nothing(f"{base} and {new}", (before, after), chosen, findings, rules)
     for problem in (problem for run in runs for problem in run.problems):
         print(plain(f"left out: {problem}"), file=sys.stderr)
     lacks = {run.name: run.incomplete for run in runs if run.incomplete}
@@ -55,6 +55,25 @@ def compare_command(base: str, new: str, rules: Path | None, json: bool) -> Exit
     if regressions(findings):
         return ExitCode.WRONG
     return ExitCode.INCONCLUSIVE if is_open(findings, lacks) else ExitCode.OK
+
+
+def _refuse_nothing(
+    sides: str, frames: Sequence["pd.DataFrame"], chosen: Rules, findings: Sequence[Finding], file: Path | None
+) -> None:
+    """Raises `UsageError` if no rule can say anything, whatever NEW is like. What one side only lacks is a finding."""
+    columns = [*CELL, "collective", "scenario"]
+    before, after = (set(frame[columns].itertuples(index=False, name=None)) for frame in frames)
+    if not (common := before & after):
+        raise UsageError(f"{sides} have nothing in common; compare runs of one experiment")
+    if not any(rule.applies(system, size, *about) for rule in chosen.rules for _, size, system, *about in common):
+        raise UsageError(
+            f"{file}: no rule matches anything that {sides} have in common; "
+            "correct systems, sizes, collectives and scenarios of the rules, or leave them out"
+        )
+    if any(finding.base.n and finding.new.n for finding in findings) or regressions(findings) or is_open(findings):
+        return
+    names = ", ".join(dict.fromkeys(rule.metric for rule in chosen.rules))
+    raise UsageError(f"{sides}: not both have a value that a rule names ({names}); `harness metrics` says what has one")
 
 
 def _tell_unknown(rules: Rules, runs: Sequence[LoadedRun]) -> None:
@@ -68,7 +87,7 @@ def _tell_unknown(rules: Rules, runs: Sequence[LoadedRun]) -> None:
 def parse_side(text: str) -> tuple[Path, str | None]:
     """Parses ``FOLDER`` or ``FOLDER@SYSTEM``; an existing folder of that whole name takes precedence."""
     folder, mark, system = text.rpartition("@")
-    return (Path(text), None) if not mark or Path(text).exists() else (Path(folder), system)
+    return (Path(text), None) if not mark or is_there(Path(text)) else (Path(folder), system)
 
 
 def _frame(run: LoadedRun, system: str | None, label: str | None) -> "pd.DataFrame":

@@ -2,7 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -35,11 +35,23 @@ class Group(TyperGroup):
         folder where the program runs."""
         if "" in args and not ctx.resilient_parsing:
             at = args.index("")
-            option = args[at - 1] if at and args[at - 1].startswith("-") else ""
+            option = args[at - 1] if at and self._takes_value(ctx, args[:at]) else ""
             told = f"{option} '': is empty; give a value, or leave it out" if option else "'': an argument is empty"
             print(told, file=sys.stderr)
             raise typer.Exit(2)
         return super().parse_args(ctx, args)
+
+    def _takes_value(self, ctx: Any, args: Sequence[str]) -> bool:
+        """Whether what follows these arguments is the value of the last one: an option that is no flag."""
+        command: Any = self
+        for word in args:
+            found = command.get_command(ctx, word) if hasattr(command, "get_command") else None
+            if found is None:
+                break
+            command = found
+        flags = {name for one in command.params if getattr(one, "is_flag", False) for name in one.opts}
+        flags |= {name for one in command.params for name in one.secondary_opts}
+        return args[-1].startswith("-") and args[-1] not in {*flags, *command.get_help_option_names(ctx), "--"}
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """Lets help be as narrow as the terminal; Click's own is never narrower than 50 columns."""

@@ -15,12 +15,13 @@ from harness.errors import ExitCode
 from harness.experiment.file import read
 from harness.experiment.tables import nearest
 from harness.sweep.dry_run import estimate_s
+from harness.sweep.interrupt import Interrupted
 from harness.sweep.plan import plan
 from harness.systems.catalogue import CATALOGUE
 from harness.terminal import say
 from r2ccl_core.errors import UsageError
 from r2ccl_core.model.collective import COLLECTIVES
-from r2ccl_core.text_file import write_text
+from r2ccl_core.text_file import absolute, is_folder, is_there, write_text
 
 ITERATIONS = 12
 RATE = "500 Mbit/s"
@@ -79,11 +80,11 @@ def init(file: Path, answers: Answers, *, ask: bool, force: bool) -> ExitCode:
 
     Raises `UsageError` if the file exists (unless `force`), and for answers that make no valid experiment.
     """
-    if file.exists() and not force:
+    if is_there(file) and not force:
         raise UsageError(f"{file}: exists already; name another file, or give --force")
     if ask and sys.stdin.isatty() and sys.stdout.isatty():
         answers = _asked(answers)
-    if answers.nccl_tests is not None and not answers.nccl_tests.is_dir():
+    if answers.nccl_tests is not None and not is_folder(answers.nccl_tests):
         raise UsageError(f"--nccl-tests {answers.nccl_tests}: not a folder; name the one with the built programs")
     for key in ("systems", "faults"):
         known = tuple(CATALOGUE) if key == "systems" else tuple(FAULTS)
@@ -112,7 +113,11 @@ def _asked(answers: Answers) -> Answers:
         usual = getattr(answers, question.key)
         shown = " ".join(usual) if isinstance(usual, tuple | list) else str(usual)
         while True:
-            text = input(f"{question.text} [{shown}]: ").strip()
+            try:
+                text = input(f"{question.text} [{shown}]: ").strip()
+            except EOFError as end:  # Ctrl-D
+                print()
+                raise Interrupted("nothing is written") from end
             if not text:
                 break
             try:
@@ -135,7 +140,7 @@ def lines(answers: Answers, file: Path) -> Iterator[str]:
     yield f"# An experiment: {', '.join(answers.faults) or 'nothing'} in the middle of {answers.collective}."
     yield "# Every combination of system, size and fault runs [sweep] repeats times; the report is in the run folder."
     yield "#"
-    yield f"#     harness sweep {file}"
+    yield f"#     harness sweep {_one_line(file)}"
     yield "schema = 1"
     yield f"name = {_text(name)}"
     yield _said('description = ""', "shown in the report")
@@ -171,7 +176,7 @@ def _cluster(answers: Answers) -> Iterator[str]:
     yield "[cluster]"
     if answers.inventory is not None:
         yield _said('kind = "inventory"', "existing hosts; check them first with `harness cluster check`")
-        yield f"inventory = {_text(str(answers.inventory.absolute()))}"
+        yield f"inventory = {_text(str(absolute(answers.inventory)))}"
         return
     yield _said('kind = "local"', "network namespaces on this machine; no GPU is needed")
     yield f"hosts = {answers.hosts}"
@@ -207,6 +212,11 @@ def _said(line: str, comment: str) -> str:
     return f"{line:<36}# {comment}"
 
 
+def _one_line(file: Path) -> str:
+    """The name as a comment of TOML may hold it, which has no control characters."""
+    return "".join(letter if letter.isprintable() else "?" for letter in str(file))
+
+
 def _text(value: object) -> str:
-    """A TOML value; JSON strings are valid TOML."""
-    return json.dumps(value, ensure_ascii=False)
+    """A TOML value; JSON strings are valid TOML, except for DEL."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -18,7 +18,7 @@ from harness.errors import ExitCode, InventoryError, MistakeError
 from harness.experiment.tables import nearest
 from harness.sweep.provenance import collect
 from r2ccl_core.errors import UsageError
-from r2ccl_core.text_file import text_of
+from r2ccl_core.text_file import is_file, is_there, text_of
 from r2ccl_core.units import format_rate
 
 
@@ -36,8 +36,8 @@ class LoginOptions:
     def __post_init__(self) -> None:
         """Raises `UsageError` for a file that does not exist."""
         for name, path in (("--key", self.key), ("--known-hosts", self.known_hosts)):
-            if path is not None and not path.expanduser().is_file():
-                what = "is no regular file" if path.expanduser().exists() else "there is no such file"
+            if path is not None and not is_file(path.expanduser()):
+                what = "is no regular file" if is_there(path.expanduser()) else "there is no such file"
                 raise UsageError(f"{name} {path}: {what}")
 
     def refuse(self, why: str) -> None:
@@ -116,7 +116,7 @@ def write(inventory: Inventory, out: Path, look: bool = True) -> ExitCode:
 
 def save_beside_old(made: Inventory, out: Path) -> None:
     """Writes an inventory; an existing one, which may have been edited, is kept beside it."""
-    if out.is_file():
+    if is_file(out):
         kept = out.with_name(f"{out.name}.bak")
         out.replace(kept)
         print(f"{out}: existed already; kept as {kept}")

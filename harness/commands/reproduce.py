@@ -35,8 +35,11 @@ PIECES = "pieces"
 """The folder of a Monte Carlo simulation's finished trials, within its result's folder."""
 
 
-def list_entries() -> int:
-    """Prints every published experiment, and what can be done about it here."""
+def list_entries(options: Sequence[str] = ()) -> int:
+    """Prints every published experiment, and what can be done about it here. Raises `UsageError` for `options`: the
+    list has none."""
+    if options:
+        raise UsageError(f"{options[0]}: is of one experiment; give its NAME before it, or leave it out for the list")
     say("harness reproduce NAME runs or simulates one of them.")
     for entry in ENTRIES:
         say("")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from harness.commands.cluster_options import ClusterOptions, read_option
+from harness.commands.cluster_options import MAX_HOSTS, ClusterOptions, read_option
 from harness.errors import ExitCode
 from harness.terminal import say, show
 from r2ccl_core.errors import UsageError
@@ -17,6 +17,7 @@ from r2ccl_core.jobs.chakra_run import replay
 from r2ccl_core.jobs.network import Network
 from r2ccl_core.jobs.simai_iteration import simai_iteration
 from r2ccl_core.model.topology import Topology
+from r2ccl_core.text_file import is_file, is_there
 from r2ccl_core.units import parse_duration
 
 HEALTHY = "no failure"
@@ -68,13 +69,13 @@ def simulate_command(
 
 def _read(file: Path) -> _Read:
     """A SimAI workload if the file exists, otherwise a Chakra trace of that name."""
-    if file.suffix != ".et" and file.is_file():
+    if file.suffix != ".et" and is_file(file):
         return _workload(file)
     rank = re.fullmatch(r"(.+)\.[0-9]+\.et", file.name)
-    if rank is not None and not file.exists():
+    if rank is not None and not is_there(file):
         raise UsageError(f"{file}: there is no such file")
     stem = file.with_name(rank[1]) if rank is not None else file
-    if not stem.name or not stem.with_name(f"{stem.name}.0.et").exists():
+    if not stem.name or not is_there(stem.with_name(f"{stem.name}.0.et")):
         raise UsageError(f"{file}: is neither a SimAI workload nor a Chakra trace; there is no {stem.name}.0.et")
     traces = chakra.read(stem)
 
@@ -104,7 +105,12 @@ def _topology(given: _Read, cluster: ClusterOptions, file: Path) -> Topology:
                 f"--gpus {cluster.gpus}: the {given.ranks} ranks of {file} are not two or more hosts of so many GPUs; "
                 f"give a divisor of {given.ranks} that is less than it"
             )
-        cluster = replace(cluster, hosts=given.ranks // cluster.gpus)
+        if (hosts := given.ranks // cluster.gpus) > MAX_HOSTS:
+            raise UsageError(
+                f"--gpus {cluster.gpus}: the {given.ranks} ranks of {file} are {hosts} hosts of so many GPUs; at most "
+                f"{MAX_HOSTS}, up to which the models were checked"
+            )
+        cluster = replace(cluster, hosts=hosts)
     topology = cluster.topology()
     if topology.nranks != given.ranks:
         raise UsageError(

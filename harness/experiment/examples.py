@@ -10,6 +10,7 @@ from typing import Any
 
 from harness.errors import ExitCode
 from harness.terminal import say
+from r2ccl_core.text_file import is_file, is_there
 
 _HERE = Path(__file__).resolve().parent.parent
 FOLDERS = (_HERE / "experiments", _HERE.parent / "experiments")
@@ -28,10 +29,10 @@ def named(name: str) -> Path:
 
 def found(file: Path) -> Path:
     """`file`; if it does not exist, the example experiment of that name, such as ``allreduce``."""
-    if file.exists() or len(file.parts) != 1:
+    if is_there(file) or len(file.parts) != 1:
         return file
     own = named(file.name.removesuffix(".toml"))
-    return own if own.is_file() else file
+    return own if is_file(own) else file
 
 
 def hint(file: Path) -> str:

@@ -26,6 +26,7 @@ from harness.experiment.tables import nearest
 from harness.experiment.trace import read_trace
 from harness.systems.catalogue import CATALOGUE
 from r2ccl_core.errors import UnitError
+from r2ccl_core.text_file import TOO_LONG, absolute, toml_of
 from r2ccl_core.units import parse_size
 
 
@@ -43,7 +44,7 @@ def load(
     file = str(path)
     document = read_toml(path, hint(path))
     if inventory is not None:
-        document["cluster"] = {"kind": "inventory", "inventory": str(inventory.absolute())}
+        document["cluster"] = {"kind": "inventory", "inventory": str(absolute(inventory))}
     for change in changes:
         changed = apply(document, change)
         if changed:
@@ -189,6 +190,8 @@ def apply(document: dict[str, Any], change: str) -> list[str]:
         raise ExperimentError("--set", change, None, str(error)) from None
     except RecursionError:
         raise ExperimentError("--set", key, None, TOO_DEEP) from None
+    except ValueError:
+        raise ExperimentError("--set", key, None, TOO_LONG) from None
 
 
 def _refuse_keys_of_axes(document: Mapping[str, Any], changes: Sequence[str]) -> None:
@@ -290,6 +293,6 @@ def _chosen(content: Inventory, hosts: object, file: str) -> list[str]:
 
 def _value(text: str) -> object:
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        return toml_of(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text

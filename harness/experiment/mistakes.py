@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 
 from harness.errors import MistakeError
 from harness.experiment.tables import Mistake, nearest
-from r2ccl_core.text_file import text_of
+from r2ccl_core.text_file import TOO_LONG, text_of, toml_of
 from r2ccl_core.validation import in_our_words
 
 _EXAMPLES = {"sizes": '["8MiB", "64MiB"]', "values": '["float32", "float16"]', "hosts": '["node0", "node1"]'}
@@ -30,7 +30,7 @@ TOO_DEEP = "is nested too deeply; no key needs that"
 def read_toml(path: Path, absent: str) -> dict[str, Any]:
     """The file as a document. Raises `MistakeError`; `absent` is the remedy if there is no such file."""
     try:
-        return tomllib.loads(text_of(path, "utf-8-sig"))  # some editors begin a file with a BOM
+        return toml_of(text_of(path, "utf-8-sig"))  # some editors begin a file with a BOM
     except FileNotFoundError:
         raise MistakeError(str(path), "", None, f"there is no such file; {absent}") from None
     except IsADirectoryError:
@@ -41,6 +41,8 @@ def read_toml(path: Path, absent: str) -> dict[str, Any]:
         raise MistakeError(str(path), "", None, f"is not UTF-8 at byte {error.start}; save it as UTF-8") from None
     except tomllib.TOMLDecodeError as error:
         raise MistakeError(str(path), "", None, f"is not valid TOML: {error}") from None
+    except ValueError:
+        raise MistakeError(str(path), "", None, TOO_LONG) from None
     except RecursionError:
         raise MistakeError(str(path), "", None, TOO_DEEP) from None
 

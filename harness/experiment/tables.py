@@ -32,6 +32,8 @@ def read_duration(value: object) -> float:
 
 def read_share(value: object) -> object:
     """``"5 %"`` as 0.05, a number as it is; raises the ValueError that pydantic attaches to the key."""
+    if isinstance(value, bool):
+        raise ValueError("must be a number, not true or false")
     if not isinstance(value, str):
         return value
     number, percent, rest = value.partition("%")

@@ -23,6 +23,7 @@ from typing import Any
 from r2ccl_core.errors import ScheduleError, UsageError
 from r2ccl_core.jobs import chakra_format as form
 from r2ccl_core.model.schedule import NOBODY, Schedule, chunk_offsets, lane
+from r2ccl_core.text_file import is_there
 
 Row = tuple[int, int, int, int, int]
 
@@ -60,7 +61,7 @@ def write(schedule: Schedule, size_bytes: int, folder: Path, stem: str = "") -> 
     this one.
     """
     stem = stem or schedule.name
-    if (more := folder / f"{stem}.{schedule.nranks}.et").exists():
+    if is_there(more := folder / f"{stem}.{schedule.nranks}.et"):
         raise UsageError(f"{more}: belongs to a trace of more than {schedule.nranks} ranks; give another folder")
     paths = [folder / f"{stem}.{rank}.et" for rank in range(schedule.nranks)]
     try:
@@ -79,7 +80,7 @@ def read(stem: Path) -> list[Trace]:
     circle, and messages that only one end knows.
     """
     paths: list[Path] = []
-    while (path := stem.with_name(f"{stem.name}.{len(paths)}.et")).exists():
+    while is_there(path := stem.with_name(f"{stem.name}.{len(paths)}.et")):
         paths.append(path)
     if not paths:
         raise UsageError(f"{stem}.0.et: does not exist; give a trace's name without the rank, as {stem.name}")

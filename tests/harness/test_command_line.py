@@ -278,6 +278,14 @@ def test_a_wrong_argument_is_one_line_in_our_words(words: list[str], line: str) 
     [
         ("sweep smoke --out '' --dry-run", "--out '': is empty; give a value, or leave it out"),
         ("reproduce ''", "'': an argument is empty"),
+        ("sweep --dry-run ''", "'': an argument is empty"),
+        ("report --serve ''", "'': an argument is empty"),
+        ("cluster inventory --no-look ''", "'': an argument is empty"),
+        ("report {run} -o ''", "-o '': is empty; give a value, or leave it out"),
+        ("cluster discover --key ''", "--key '': is empty; give a value, or leave it out"),
+        ("reproduce --run nope", "--run: is of one experiment; give its NAME before it, or leave it out"),
+        ("reproduce --fresh", "--fresh: is of one experiment"),
+        ("reproduce -o elsewhere", "--out: is of one experiment"),
         ("compare {run} ''", "'': an argument is empty"),
         ("report {loop}", "{loop}/run.json: cannot be read: Too many levels of symbolic links"),
         ("compare {loop} {run}", "{loop}/run.json: cannot be read: Too many levels of symbolic links"),
@@ -292,6 +300,15 @@ def test_a_wrong_argument_is_one_line_in_our_words(words: list[str], line: str) 
         ("simulate /", "/: is neither a SimAI workload nor a Chakra trace"),
         ("export simai {pipe}", "{pipe}: cannot be written (No such device or address); give another file"),
         ("init {pipe} --force", "{pipe}: cannot be written: No such device or address"),
+        ("sweep {long}", "{long}: cannot be read: File name too long"),
+        ("cluster up {long}", "{long}: cannot be read: File name too long"),
+        ("cluster check {long}", "{long}: cannot be read: File name too long"),
+        ("simulate {long}", "{long}: is neither a SimAI workload nor a Chakra trace"),
+        ("export chakra {long}", "{long}: cannot be written (File name too long); give another folder"),
+        ("init {long}.toml --hosts 2", "{long}.toml: cannot be written: File name too long"),
+        ("init x.toml --nccl-tests {long}", "--nccl-tests {long}: not a folder"),
+        ("doctor 192.0.2.1 --key {long}", "--key {long}: there is no such file"),
+        ("compare {long}@a {long}@b", "{cwd}/{long}/run.json: cannot be read: File name too long"),
     ],
 )
 def test_what_cannot_be_meant_is_one_line_and_nothing_runs(
@@ -299,6 +316,7 @@ def test_what_cannot_be_meant_is_one_line_and_nothing_runs(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     places = {name: str(tmp_path / name) for name in ("loop", "pipe", "file", "run")}
+    places |= {"long": "x" * 300, "cwd": str(tmp_path)}
     Path(places["loop"]).symlink_to("loop")
     os.mkfifo(places["pipe"])
     Path(places["file"]).touch()
@@ -308,6 +326,25 @@ def test_what_cannot_be_meant_is_one_line_and_nothing_runs(
     assert told.exit_code == ExitCode.USAGE, told.output
     assert told.stdout == "" and told.stderr.count("\n") == 1, told.output
     assert told.stderr.startswith(said.format(**places)), told.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("report x", "x"), ("compare a b", "a"), ("sweep smoke --dry-run --inventory x", "x"),
+        ("init y.toml --inventory x", "x"),
+    ],
+)  # fmt: skip
+def test_a_working_folder_that_is_gone_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, name: str
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    told = CliRunner().invoke(app, shlex.split(words))
+    assert told.exit_code == ExitCode.USAGE
+    assert told.stderr == f"{name}: the folder in which this runs is gone; change to one that exists\n"
 
 
 @pytest.mark.parametrize(("stop", "status"), [("SIGINT", 0), ("SIGTERM", 143), ("SIGHUP", 129)])

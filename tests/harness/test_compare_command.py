@@ -108,7 +108,34 @@ def test_a_rule_of_one_of_two_systems_speaks_of_their_comparison(tmp_path: Path,
     rules.write_text(f'[[rule]]\nmetric = "after_gbs"\ntolerance = "5 %"\nsystems = [{systems}]\n')
     status, text = run(f"{base}@balance", f"{base}@hot_repair", "--rules", rules)
     assert status == code
-    assert ("nothing in common" in text) == (code == 2)
+    assert ("no rule matches anything" in text) == (code == 2)
+
+
+def test_a_measure_that_is_known_in_base_alone_is_a_finding_not_a_mistake(tmp_path: Path) -> None:
+    """Rules of other measures were not there to save it."""
+    base, new, rules = make(tmp_path / "a"), make(tmp_path / "b", 2), tmp_path / "rules.toml"
+    for path in new.glob("trials/*/trial.json"):
+        trial = json.loads(path.read_text())
+        path.write_text(json.dumps(trial | {"iterations": [i for i in trial["iterations"] if i["phase"] != "after"]}))
+    rules.write_text('[[rule]]\nmetric = "after_gbs"\ntolerance = "5 %"\n')
+    status, text = run(base, new, "--rules", rules)
+    assert status == 3 and "not measured in NEW" in text
+
+
+@pytest.mark.parametrize(
+    ("rule", "told"),
+    [
+        ('metric = "after_gbs"\nsizes = ["3MiB"]', "no rule matches anything that"),
+        ('metric = "after_gbs"\nsystems = ["balanec"]', "no rule matches anything that"),
+        ('metric = "steps_lost"', "not both have a value that a rule names (steps_lost)"),
+    ],
+)
+def test_a_rule_that_matches_nothing_says_so(tmp_path: Path, rule: str, told: str) -> None:
+    base, new, rules = make(tmp_path / "a"), make(tmp_path / "b", 2), tmp_path / "rules.toml"
+    rules.write_text(f"[[rule]]\ntolerance = 0\n{rule}\n")
+    status, text = run(base, new, "--rules", rules)
+    assert status == 2
+    assert told in text.splitlines()[-1]
 
 
 def test_a_system_that_no_run_has_is_told(tmp_path: Path) -> None:

@@ -88,8 +88,11 @@ DEEP = ".".join(["x"] * 3000)
             [],
             "{file}: fault[1].trace: {twice}: has the column 'at' twice; give",
         ),
+        (f"[long]\nx = {'9' * 5000}", [], "{file}: has a number of thousands of digits"),
+        (f"[long]\nx = 0x{'f' * 5000}", [], "{file}: has a number of thousands of digits"),
+        ("", [f"sweep.repeats={'9' * 5000}"], "--set: sweep.repeats: has a number of thousands of digits"),
     ],
-    ids=["list", "axis", "set", "trace", "column"],
+    ids=["list", "axis", "set", "trace", "column", "digits", "hexadecimal digits", "set digits"],
 )
 def test_what_no_reader_takes_is_one_line(tmp_path: Path, more: str, set_too: list[str], line: str) -> None:
     places = {name: tmp_path / name for name in ("file", "deep", "twice")}

@@ -94,6 +94,27 @@ def test_on_a_terminal_it_asks_and_asks_again(tmp_path: Path) -> None:
     assert [system.name for system in made.systems] == ["balance"] and made.sweep.repeats.max == 2
 
 
+def test_the_end_of_the_input_at_a_question_writes_nothing(tmp_path: Path) -> None:
+    primary, secondary = pty.openpty()
+    os.write(primary, b"4\n\x04")
+    code = "from harness.commands.start import main; main()"
+    asked = subprocess.run(
+        [sys.executable, "-c", code, "init", str(tmp_path / "a.toml")],
+        stdin=secondary, stdout=secondary, stderr=subprocess.PIPE, timeout=240, check=False,
+    )  # fmt: skip
+    os.close(secondary)
+    os.close(primary)
+    assert asked.returncode == 130
+    assert asked.stderr.endswith(b"interrupted: nothing is written\n") and b"Traceback" not in asked.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_name_of_any_letters_makes_a_valid_file(tmp_path: Path) -> None:
+    file = tmp_path / "\u00e9\n\x7f\u2028.toml"
+    init(file, Answers(), ask=False, force=False)
+    assert load(file).name == "experiment"
+
+
 def test_a_folder_that_is_not_there_is_one_line_and_a_name_with_a_space_is_quoted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

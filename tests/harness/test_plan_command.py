@@ -76,6 +76,13 @@ def test_what_moves_nothing_is_one_line() -> None:
         ({"hosts": 1}, "--hosts 1: a plan is about the network; give 2 or more"),
         ({"nics": 0}, "--nics 0: give 1 or more"),
         ({"gpus": 0}, "--gpus 0: give 1 or more"),
+        ({"gpus": 99_999}, "--gpus 99999: at most 128"),
+        ({"hosts": 100_000}, "--hosts 100000: at most 16384, up to which the models were checked"),
+        (
+            {"lost": ["0:0", "0:1", "0:2"]},
+            "--lost 0:2: host 0 has no NIC left, and no schedule can reach it; leave it out, or slow the NIC instead "
+            "of losing it, as 0:2:0.5",
+        ),
         ({"rate": "0 Gbit/s"}, "--rate 0 Gbit/s: must be more than 0"),
         ({"size": "1e400MiB"}, "--size 1e400MiB: is too large for a size; write it like '64MiB'"),
     ],

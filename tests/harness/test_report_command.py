@@ -1,5 +1,6 @@
 """``harness report`` as a user runs it: one folder or several, shown in a browser, served until Ctrl-C."""
 
+import errno
 import html
 import json
 import os
@@ -32,6 +33,18 @@ def test_several_runs_go_into_one_folder(tmp_path: Path) -> None:
     status, text = run(first, second, "-o", out)
     assert (status, text.strip()) == (0, str(out / "report.html"))
     assert len(json.loads((out / "summary.json").read_text())["runs"]) == 2
+
+
+def test_a_report_that_cannot_be_written_is_one_line_with_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> Path:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("reports.report.write_report", refused)
+    status, text = run(tmp_path)
+    line = f"{tmp_path}: the report cannot be written (Permission denied); give another folder with -o DIR"
+    assert (status, " ".join(text.split())) == (2, line)
 
 
 def test_a_folder_that_is_given_twice_is_refused(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def _as_written(repeats: RepeatsModel) -> object:
 class LimitsModel(Model):
     """The longest duration of each wait in a trial. Ranks that are silent for longer once something is broken, and
     whose NICs carry no data any more, hang, and the trial failed; every other wait that ends so leaves it
-    inconclusive."""
+    inconclusive, and so does a silence of less than 5 s (`harness.sweep.trial.HANG_S`)."""
 
     ready_s: Duration = Field(default=20.0, alias="ready", gt=0)
     iteration_s: Duration = Field(default=10.0, alias="iteration", gt=0)

@@ -58,8 +58,9 @@ LATE_NS = 100_000_000
 """A failure by chance that would come later than its time by more than this is left out."""
 HANG_S = 5.0
 """The shortest silence that can be a hang. Systems need some time to end one themselves: libraries that would wait for
-ever get 3 s or more (`harness.backends.base.give_up_s`), mode 0 of the core waits 2 s or more for an answer, and TCP that
-loses the same segment four times (after 0.2, 0.4, 0.8 and 1.6 s) goes on after 3 s. The rest is for busy machines."""
+ever get 3 s or more (`harness.backends.base.give_up_s`), mode 0 of the core waits 2 s or more for an answer, and TCP
+that loses the same segment four times (after 0.2, 0.4, 0.8 and 1.6 s) goes on after 3 s. The rest is for busy
+machines."""
 SAME_S = 15.0
 """How long the network's state may take to return to its former value: the link of a fast NIC trains for seconds."""
 

@@ -98,7 +98,7 @@ def told(
             "Repeats that are not known, because something else slowed their healthy iterations, are in no change. "
             "A median has those that were too low among the low ones."
         )
-    lines.extend(_inconclusive(findings))
+    lines.extend(_inconclusive([finding for finding in findings if finding.compared]))
     if any(
         finding.counts and finding.compared and finding.base.n != finding.new.n and any(finding.totals)
         for finding in findings
@@ -127,7 +127,8 @@ def told(
 
 
 def _inconclusive(findings: Sequence[Finding]) -> Iterator[str]:
-    """How many repeats NEW could not conclude, of which BASE has values. Several metrics may be of one repeat."""
+    """How many repeats of what was compared NEW could not conclude, while BASE has values. Several metrics may be of one
+    repeat."""
     most: dict[tuple[str, int, str], int] = {}
     for finding in findings:
         cell = (finding.case, finding.size_bytes, finding.system)

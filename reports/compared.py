@@ -127,8 +127,8 @@ def told(
 
 
 def _inconclusive(findings: Sequence[Finding]) -> Iterator[str]:
-    """How many repeats of what was compared NEW could not conclude, while BASE has values. Several metrics may be of one
-    repeat."""
+    """How many repeats NEW could not conclude of what was compared, while BASE has values. Several metrics may be of
+    one repeat."""
     most: dict[tuple[str, int, str], int] = {}
     for finding in findings:
         cell = (finding.case, finding.size_bytes, finding.system)

@@ -56,6 +56,8 @@ class Finding:
     not_known: tuple[int, int]
     """How many repeats of each side ran and are in no change, because something else slowed their healthy
     iterations."""
+    inconclusive: int
+    """How many repeats that have a value in BASE are inconclusive in NEW."""
     change: Change | None
     conclusion: Conclusion
 
@@ -81,10 +83,10 @@ class Finding:
 
     @property
     def unknown(self) -> bool:
-        """Whether NEW lacks what it should have, for a reason that says nothing of NEW."""
+        """Whether NEW lacks what it should have, or has it of fewer repeats, for a reason that says nothing of NEW."""
         metric = METRICS[self.metric]
         gap = self.conclusion == "not measured in NEW" and (metric.of_faults or not metric.of.startswith("some"))
-        return self.conclusion in UNKNOWN or gap
+        return self.conclusion in UNKNOWN or gap or self.inconclusive > 0
 
     @property
     def told(self) -> tuple[float, float]:
@@ -142,7 +144,8 @@ def _finding(
         *cell, rule.metric, rule.better, tolerance.amount, tolerance.relative,
         _estimate(base, rule.metric), _estimate(new, rule.metric), (sum(theirs.values()), sum(ours.values())),
         (_known(base, rule.metric), _known(new, rule.metric)),
-        (_not_known(base, rule.metric), _not_known(new, rule.metric)), found, conclusion,
+        (_not_known(base, rule.metric), _not_known(new, rule.metric)), _inconclusive(base, new, rule.metric),
+        found, conclusion,
     )  # fmt: skip
 
 
@@ -168,6 +171,12 @@ def _known(part: pd.DataFrame, metric: str) -> int:
 
 def _not_known(part: pd.DataFrame, metric: str) -> int:
     return int(METRICS[metric].not_known(part).sum())
+
+
+def _inconclusive(base: pd.DataFrame, new: pd.DataFrame, metric: str) -> int:
+    """How many repeats that have a value in BASE are inconclusive in NEW."""
+    lost = set(new.loc[new["status"] == "inconclusive", "planned"])
+    return len(lost & set(base.loc[base[metric].notna(), "planned"]))
 
 
 def _estimate(part: pd.DataFrame, metric: str) -> Estimate:
@@ -283,8 +292,8 @@ def regressions(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def is_open(findings: Sequence[Finding], lacks: Collection[str] = ()) -> bool:
-    """Whether nothing can be concluded: NEW did not run, or did not measure, a part of BASE, it `lacks` trials, which
-    may be the worse ones, or no measure could be judged."""
+    """Whether nothing can be concluded: NEW did not run, or did not measure, a part of BASE, or some of its repeats are
+    inconclusive, it `lacks` trials, which may be the worse ones, or no measure could be judged."""
     return "NEW" in lacks or any(finding.unknown for finding in findings) or unjudged(findings)
 
 

@@ -98,6 +98,7 @@ def told(
             "Repeats that are not known, because something else slowed their healthy iterations, are in no change. "
             "A median has those that were too low among the low ones."
         )
+    lines.extend(_inconclusive([finding for finding in findings if finding.compared]))
     if any(
         finding.counts and finding.compared and finding.base.n != finding.new.n and any(finding.totals)
         for finding in findings
@@ -123,6 +124,21 @@ def told(
     if not failed and is_open(findings, lacks):
         lines.append("Whether NEW is worse is unknown (exit status 3): run the missing trials, or more repeats.")
     return lines
+
+
+def _inconclusive(findings: Sequence[Finding]) -> Iterator[str]:
+    """How many repeats NEW could not conclude of what was compared, while BASE has values. Several metrics may be of
+    one repeat."""
+    most: dict[tuple[str, int, str], int] = {}
+    for finding in findings:
+        cell = (finding.case, finding.size_bytes, finding.system)
+        most[cell] = max(most.get(cell, 0), finding.inconclusive)
+    count = sum(most.values())
+    if count:
+        first = next(finding for finding in findings if finding.inconclusive)
+        where = f"{'first: ' if sum(map(bool, most.values())) > 1 else ''}{_where(first, findings)}"
+        are = "is" if count == 1 else "are"
+        yield f"{plural(count, 'repeat')} of BASE {are} inconclusive in NEW ({where}), and may be the worse ones there."
 
 
 def _where(finding: Finding, among: Sequence[Finding]) -> str:

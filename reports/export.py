@@ -10,14 +10,21 @@ from reports.load import LoadedRun
 from reports.targets import Target
 
 
-def write_exports(runs: Sequence[LoadedRun], lines: Sequence[Line], held: Sequence[Target], out: Path) -> list[Path]:
-    """Writes table.{md,csv,tex}, summary.json, junit.xml and metrics.prom into `out`; returns their paths."""
+def write_exports(
+    runs: Sequence[LoadedRun],
+    lines: Sequence[Line],
+    held: Sequence[Target],
+    bounds: Sequence[Sequence[Target]],
+    out: Path,
+) -> list[Path]:
+    """Writes table.{md,csv,tex}, summary.json, junit.xml and metrics.prom into `out`; returns their paths. `held` is
+    all that the headline table has; `bounds`, those of each run, decide with its trials whether it passes."""
     texts = {
         "table.md": tables.markdown(lines, [one for run in runs for one in drift_lines(run)]),
         "table.csv": tables.comma_separated(lines),
         "table.tex": tables.latex(lines),
         "summary.json": machine.json_summary(runs, lines, held),
-        "junit.xml": machine.junit(runs),
+        "junit.xml": machine.junit(runs, bounds),
         "metrics.prom": machine.prometheus(runs, lines),
     }
     return [_write(out / name, text) for name, text in texts.items()]

@@ -8,7 +8,7 @@ import json
 import math
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from reports import machines
@@ -20,7 +20,7 @@ from reports.metrics.metric import Metric
 from reports.setting import experiment_name
 from reports.stats import Estimate
 from reports.targets import Target
-from reports.trial import SCHEMA, Trial
+from reports.trial import SCHEMA
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -77,35 +77,42 @@ def _about(run: LoadedRun) -> dict[str, Any]:
     }
 
 
-def junit(runs: Sequence[LoadedRun]) -> str:
+def junit(runs: Sequence[LoadedRun], bounds: Sequence[Sequence[Target]]) -> str:
     """One suite per run, one test case per trial: unexpected ends are failures, inconclusive trials are skipped,
-    unreadable ones are errors, and so are all together that the folder does not hold, or that the sweep has not run."""
+    unreadable ones are errors, and so are all together that the folder does not hold, or that the sweep has not run.
+    `bounds` are those of each run, a test case each: as in the sweep's exit status, a missed one is a failure; one that
+    was not measured, or not completely, is skipped."""
     suites = ET.Element("testsuites")
-    suites.extend(_suite(run) for run in runs)
+    suites.extend(_suite(run, own) for run, own in zip(runs, bounds, strict=True))
     ET.indent(suites)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(suites, encoding="unicode") + "\n"
 
 
-def _suite(loaded: LoadedRun) -> ET.Element:
-    trials = loaded.final_trials
+def _suite(loaded: LoadedRun, bounds: Sequence[Target]) -> ET.Element:
     suite = ET.Element("testsuite", name=_xml(experiment_name(loaded.run)), timestamp=_xml(loaded.run.started))
-    for trial in trials:
+    for trial in loaded.final_trials:
         case = ET.SubElement(suite, "testcase", classname=_xml(trial.shown_system), name=_xml(trial.cell_id))
         case.set("time", f"{sum(i.duration_ns for i in trial.iterations) / 1e9:.3f}")
         if trial.status == "inconclusive":
             ET.SubElement(case, "skipped", message=_xml(trial.reason))
         elif not trial.expected:
             ET.SubElement(case, "failure", type=trial.status, message=_xml(trial.reason or trial.status))
+    for bound in bounds:
+        case = ET.SubElement(suite, "testcase", classname="bound", name=_xml(f"{bound.what}: {bound.wanted}"))
+        came_to = _xml(f"{bound.told}: {bound.measured} ({bound.detail})")
+        if bound.met is None:
+            ET.SubElement(case, "skipped", message=came_to)
+        elif not bound.met:
+            ET.SubElement(case, "failure", type="missed", message=came_to)
     errors = [("unreadable", problem.partition(": ")[0], problem) for problem in loaded.problems]
     if loaded.run.finished is None or loaded.missing > len(loaded.problems):
         errors.append(("missing", "trials", loaded.incomplete))
     for kind, name, message in errors:
         case = ET.SubElement(suite, "testcase", classname=kind, name=_xml(name))
         ET.SubElement(case, "error", message=_xml(message))
-    counts = {"tests": len(trials) + len(errors), "errors": len(errors)}
-    counts |= {"skipped": _count(trials, inconclusive=True), "failures": _count(trials, inconclusive=False)}
-    for key, count in counts.items():
-        suite.set(key, str(count))
+    suite.set("tests", str(len(suite)))
+    for count, result in (("errors", "error"), ("skipped", "skipped"), ("failures", "failure")):
+        suite.set(count, str(len(suite.findall(f"testcase/{result}"))))
     return suite
 
 
@@ -164,10 +171,6 @@ def _labelled(experiment: str, case: str, system: str, size_bytes: int) -> str:
 
 def _label(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def _count(trials: Iterable[Trial], inconclusive: bool) -> int:
-    return sum(1 for t in trials if (t.status == "inconclusive") == inconclusive and (inconclusive or not t.expected))
 
 
 def plain(value: Any) -> Any:

@@ -112,7 +112,7 @@ def write_report(
     for line in shown.unread:
         tell(line)
     text = html(shown)
-    write_exports(runs, lines, promises(runs, frame, lines), place)
+    write_exports(runs, lines, promises(runs, frame, lines), bounds_of_each(runs, frame), place)
     part = page.with_name(".report.html.part")
     part.write_text(text, encoding="utf-8", errors="replace")
     part.replace(page)
@@ -146,12 +146,19 @@ def promises(runs: Sequence[LoadedRun], frame: pd.DataFrame, lines: Sequence[Lin
     found = []
     if has_project_targets(runs):
         found += [without_all(one, "; ".join(_incomplete(runs))) for one in targets(lines)]
+    for run, bounds in zip(runs, bounds_of_each(runs, frame), strict=True):
+        found += [replace(one, what=f"{run.called}: {one.what}") for one in bounds] if run.called else bounds
+    return found
+
+
+def bounds_of_each(runs: Sequence[LoadedRun], frame: pd.DataFrame) -> list[list[Target]]:
+    """The bounds of each run's experiment, compared with its own trials."""
+    found = []
     for run in runs:
         own = frame[frame["run"] == run.name]
         # Bounds name systems as their own experiment does, without the run.
         own = own.assign(system=own["plain_system"])
-        targets_of = [bound.target() for bound in held(own, run.run.experiment, run.incomplete, run.run.only)]
-        found += [replace(one, what=f"{run.called}: {one.what}") for one in targets_of] if run.called else targets_of
+        found.append([bound.target() for bound in held(own, run.run.experiment, run.incomplete, run.run.only)])
     return found
 
 

@@ -56,6 +56,11 @@ ARM_NS = 150_000_000
 """How long arming may take on a busy machine."""
 LATE_NS = 100_000_000
 """A failure by chance that would come later than its time by more than this is left out."""
+HANG_S = 5.0
+"""The shortest silence that can be a hang. Systems need some time to end one themselves: libraries that would wait for
+ever get 3 s or more (`harness.backends.base.give_up_s`), mode 0 of the core waits 2 s or more for an answer, and TCP
+that loses the same segment four times (after 0.2, 0.4, 0.8 and 1.6 s) goes on after 3 s. The rest is for busy
+machines."""
 SAME_S = 15.0
 """How long the network's state may take to return to its former value: the link of a fast NIC trains for seconds."""
 
@@ -450,9 +455,9 @@ def _wait(run: _Run, condition: Callable[[], bool]) -> None:
 
 
 def _give_up(run: _Run, silence: str, key: str, limit_s: float) -> None:
-    """Ends the trial because a limit was reached: a hang of the system if something is broken and, by the counters that
-    are collected later, nothing moves any more. Before that, healthy ranks may simply need longer, so the trial proves
-    nothing."""
+    """Ends the trial because a limit was reached: a hang of the system if something is broken, the limit is `HANG_S` or
+    more and, by the counters that are collected later, nothing moves any more. Before that, healthy ranks may simply
+    need longer, so the trial proves nothing."""
     if any(breakage.effect_ns is not None for breakage in run.breakages):
         run.hang = f"hang: {silence} ({key})"
         run.silent = _Silence(silence, key, limit_s, time.time_ns())
@@ -470,6 +475,13 @@ def _slow(run: _Run) -> str | None:
         return None
     others = "unless it was others' traffic; then the ranks hang"
     return f"{silent.told}, but the NICs still received {received}: raise {silent.key}, {others}"
+
+
+def _short(run: _Run) -> str | None:
+    """Why a silence proves no hang, if the limit is shorter than what a system's own time-outs may take."""
+    if run.silent is None or run.silent.limit_s >= HANG_S:
+        return None
+    return f"{run.silent.told}, too short to tell a hang: raise {run.silent.key} to {HANG_S:g} s or more"
 
 
 def _flooded(run: _Run) -> set[tuple[str, str]]:
@@ -571,7 +583,7 @@ def _clean_up(run: _Run) -> None:
 
 
 def _facts(run: _Run) -> Facts:
-    trial, slow = run.trial, _slow(run)
+    trial, slow = run.trial, _slow(run) or _short(run)
     for host, record in zip(run.testbed.hosts, run.log.ranks, strict=True):
         record.reclock(run.clocks[host.name].ours_ns)
     return Facts(

@@ -283,10 +283,16 @@ def test_ranks_that_are_silent_before_anything_is_broken_prove_nothing(tmp_path:
     assert record.reason == f"{silence}: raise sweep.limits.ready if healthy ranks may take that long"
 
 
-@pytest.mark.parametrize("received", [None, Received(0.25, {("host0", "eth0"): 4.5e6}, 0.1e6)])
-def test_silence_once_something_is_broken_is_a_hang_unless_nics_still_carry_data(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, received: Received | None
+@pytest.mark.parametrize(
+    ("received", "least_s"),
+    [(None, 1.0), (None, None), (Received(0.25, {("host0", "eth0"): 4.5e6}, 0.1e6), None)],
+    ids=["hang", "too short for one", "slow"],
+)
+def test_silence_once_something_is_broken_is_a_hang_unless_it_is_short_or_nics_still_carry_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, received: Received | None, least_s: float | None
 ) -> None:
+    if least_s is not None:
+        monkeypatch.setattr("harness.sweep.trial.HANG_S", least_s)
     monkeypatch.setattr("harness.sweep.trial.still_moving", lambda *_: received)
     pids, python = tmp_path / "pids", tmp_path / "python"
     python.write_text(f'#!/bin/sh\necho $$ >>{pids}\nexec {sys.executable} "$@"\n')
@@ -311,6 +317,9 @@ def test_silence_once_something_is_broken_is_a_hang_unless_nics_still_carry_data
         )
         assert (status, record.status, record.reason) == (ExitCode.INCONCLUSIVE, "inconclusive", slow)
         assert record.error is None
+    elif least_s is None:
+        short = "no rank said anything for 1 s, too short to tell a hang: raise sweep.limits.iteration to 5 s or more"
+        assert (status, record.status, record.reason) == (ExitCode.INCONCLUSIVE, "inconclusive", short)
     else:
         assert (status, record.status) == (ExitCode.WRONG, "failed")
         assert record.reason.startswith("hang: no rank said anything for 1 s (sweep.limits.iteration)")

@@ -252,6 +252,29 @@ def test_a_repeat_that_ran_and_is_not_known_is_not_a_missing_one(
     assert only(compare(*fewer, rule, paired=True)).conclusion == "too few repeats"
 
 
+def test_repeats_that_are_inconclusive_in_new_leave_it_unknown(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    """Those that could not be concluded may be the worse ones. It was fine, and no line told them."""
+    base, new = frames
+
+    def without(frame: pd.DataFrame) -> pd.DataFrame:
+        lost = (frame["system"] == "balance") & (frame["repeat"] >= 2)
+        status = frame["status"].mask(lost, "inconclusive")
+        return frame.assign(status=status, before_gbs=frame["before_gbs"].mask(lost), wrong=frame["wrong"].mask(lost))
+
+    rule = {"metric": "before_gbs", "tolerance": "50 %", "systems": ["balance"]}
+    both = Rules.model_validate({"rule": [rule, {"metric": "wrong", "tolerance": 0, "systems": ["balance"]}]})
+    found = compare(base, without(new), both)
+    assert [(f.base.n, f.new.n, f.inconclusive, f.judged) for f in found] == [(4, 2, 2, True)] * 2
+    assert regressions(found) == [] and is_open(found)
+    told_of = [line for line in told(found, []) if "inconclusive" in line]
+    where = "before_gbs of balance at 1MiB"
+    assert told_of == [f"2 repeats of BASE are inconclusive in NEW ({where}), and may be the worse ones there."]
+    assert told(found, [])[-1].startswith("Whether NEW is worse is unknown (exit status 3)")
+    assert [f["inconclusive"] for f in json.loads(as_json("a", "b", found, []))["findings"]] == [2, 2]
+    # What BASE does not know either is no part of it.
+    assert not is_open(compare(without(base), without(new), both)) and not is_open(compare(without(base), new, both))
+
+
 def test_an_absolute_tolerance_is_in_the_metrics_unit(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
     base, new = frames
     later = new.assign(stall_ms=new["stall_ms"] + 70)

@@ -14,7 +14,7 @@ from reports.export import write_exports
 from reports.headline import Line, headline
 from reports.load import LoadedRun, load_folder
 from reports.measures import trial_frame
-from reports.report import content
+from reports.report import content, write_report
 from reports.targets import targets
 from reports.trial import SCHEMA, Iteration
 
@@ -70,13 +70,38 @@ def test_junit_tells_failures_from_doubts(loaded: LoadedRun) -> None:
     failed = first.model_copy(update={"expected": False, "status": "failed", "reason": HOSTILE})
     doubtful = second.model_copy(update={"expected": False, "status": "inconclusive"})
     run = replace(loaded, trials=(failed, doubtful, *others), problems=("x/trial.json: broken\x01",))
-    (suite,) = ET.fromstring(machine.junit([run]))
+    (suite,) = ET.fromstring(machine.junit([run], [[]]))
     assert {k: suite.get(k) for k in ("tests", "failures", "skipped", "errors")} == {
         "tests": str(len(loaded.trials) + 1), "failures": "1", "skipped": "1", "errors": "1"
     }  # fmt: skip
     failure = suite.find("testcase/failure")
     assert failure is not None
     assert "<script>" in str(failure.get("message"))
+
+
+def test_junit_has_the_bounds_as_the_exit_status_counts_them(tmp_path: Path) -> None:
+    """A sweep that missed a bound exited with 1, and CI read that all of it had passed."""
+    folder = make_run(tmp_path, sizes={1 << 20: 8}, repeats=2, counters=False)
+    document = json.loads((folder / "run.json").read_text())
+    document["experiment"]["bound"] = [
+        {"metric": "slowdown", "system": "balance", "max": 100},
+        {"metric": "slowdown", "system": "balance", "max": 0.5},
+        {"metric": "error_after_ms", "system": "balance", "max": 0.5},
+    ]
+    (folder / "run.json").write_text(json.dumps(document))
+    write_report(folder)
+    (suite,) = ET.parse(folder / "junit.xml").getroot()
+    trials = len(load_folder(folder).trials)
+    counts = {"tests": trials + 3, "failures": 1, "skipped": 1, "errors": 0}
+    assert {key: suite.get(key) for key in counts} == {key: str(count) for key, count in counts.items()}
+    cases = suite.findall("testcase[@classname='bound']")
+    assert [[child.tag for child in case] for case in cases] == [[], ["failure"], ["skipped"]]
+    assert str(cases[1].get("name")).startswith("slowdown (balance): ")
+    assert str(cases[1].get("name")).endswith(": at most 0.5")
+    assert str(cases[1][0].get("message")).startswith("missed: ")
+    assert str(cases[2][0].get("message")).startswith("not measured: nothing")
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["as_expected"] is True and [one["met"] for one in summary["targets"][-3:]] == [True, False, None]
 
 
 def test_prometheus_lines_are_whole(loaded: LoadedRun, hostile: list[Line]) -> None:
@@ -91,7 +116,7 @@ def test_prometheus_lines_are_whole(loaded: LoadedRun, hostile: list[Line]) -> N
 
 
 def test_exports_are_written_whole(loaded: LoadedRun, lines: list[Line]) -> None:
-    names = [path.name for path in write_exports([loaded], lines, targets(lines), loaded.folder)]
+    names = [path.name for path in write_exports([loaded], lines, targets(lines), [[]], loaded.folder)]
     assert names == ["table.md", "table.csv", "table.tex", "summary.json", "junit.xml", "metrics.prom"]
     assert all((loaded.folder / name).stat().st_size > 0 for name in names)
     assert not list(Path(loaded.folder).glob(".*.part"))
@@ -113,7 +138,7 @@ def test_a_machine_that_drifted_is_told_in_page_and_exports(loaded: LoadedRun, t
     frame = trial_frame([run])
     lines = headline(frame)
     assert told in content([run], frame, lines).sentences
-    write_exports([run], lines, [], tmp_path)
+    write_exports([run], lines, [], [[]], tmp_path)
     (drift,) = json.loads((tmp_path / "summary.json").read_text())["drift"]
     assert (drift["told"], drift["ratio"]) == (told, pytest.approx(0.5))
     assert (tmp_path / "table.md").read_text().endswith(f"\n\n{told}\n")

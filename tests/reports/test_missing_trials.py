@@ -16,6 +16,7 @@ from reports.load import load_folder
 from reports.report import write_report
 
 PLANNED = 18
+BOUNDS = 2
 NOT_RUN = f"the sweep has not finished: 2 of {PLANNED} trials have no result"
 TOLD = f"2 of {PLANNED} trials are missing from the folder or cannot be read"
 
@@ -70,7 +71,10 @@ def test_page_and_exports_say_how_many_are_missing(damaged: Path) -> None:
     values = json.loads((damaged / "summary.json").read_text())
     assert (values["as_expected"], values["runs"][0]["missing"]) == (None, 2)
     (suite,) = ET.parse(damaged / "junit.xml").getroot()
-    assert (suite.get("tests"), suite.get("errors")) == (str(PLANNED), "2")
+    assert (suite.get("tests"), suite.get("errors")) == (str(PLANNED + BOUNDS), "2")
+    assert (suite.get("skipped"), suite.get("failures")) == ("1", "1"), (
+        "a bound not measured everywhere, and a missed one"
+    )
     assert [e.get("message") for e in suite.iterfind("testcase[@classname='missing']/error")] == [TOLD]
     assert 'r2ccl_missing_trials{experiment="allreduce"} 2\n' in (damaged / "metrics.prom").read_text()
 
@@ -104,7 +108,7 @@ def test_page_and_exports_say_how_many_trials_an_interrupted_run_lacks(interrupt
     values = json.loads((interrupted / "summary.json").read_text())
     assert (values["as_expected"], values["runs"][0]["missing"]) == (None, 2)
     (suite,) = ET.parse(interrupted / "junit.xml").getroot()
-    assert (suite.get("tests"), suite.get("errors")) == (str(PLANNED - 2 + 1), "1")
+    assert (suite.get("tests"), suite.get("errors")) == (str(PLANNED - 2 + 1 + BOUNDS), "1")
     assert [e.get("message") for e in suite.iterfind("testcase[@classname='missing']/error")] == [NOT_RUN]
     assert 'r2ccl_missing_trials{experiment="allreduce"} 2\n' in (interrupted / "metrics.prom").read_text()
 

@@ -107,6 +107,8 @@ for name in works0 works1; do echo 1 > /proc/sys/net/ipv4/conf/$name/accept_loca
 for name in all works0 works1; do echo 0 > /proc/sys/net/ipv4/conf/$name/rp_filter; done
 ip route add 192.0.2.2 dev works0
 ip route add 192.0.2.1 dev works1
+# The kernel tells that a link is up some time after it came.
+for name in works0 works1 alone0; do until ip -o link show $name | grep -q 'state UP'; do sleep 0.02; done; done
 exec "$0" -c "$1"
 """
 RESTARTS = """

@@ -169,8 +169,9 @@ def test_a_slow_iteration_that_a_limit_ended_is_no_failure(tmp_path: Path) -> No
     status, loaded = swept(tmp_path, *SLOW)
     (made,) = loaded.trials
     assert (status, made.status) == (ExitCode.INCONCLUSIVE, "inconclusive"), made.reason
-    assert "no rank said anything for 0.5 s, but the NICs still received" in made.reason
-    assert "MB/s): raise sweep.limits.iteration, unless" in made.reason and made.error is None
+    # The NICs received for all of that time, unless the machine had its processors elsewhere.
+    assert "no rank said anything for 0.5 s, " in made.reason and made.error is None
+    assert "raise sweep.limits.iteration" in made.reason
 
 
 def without_effect(self: object, target: Target) -> Recipe:

@@ -112,7 +112,7 @@ def write_report(
     for line in shown.unread:
         tell(line)
     text = html(shown)
-    write_exports(runs, lines, promises(runs, frame, lines), bounds_of_each(runs, frame), place)
+    write_exports(runs, lines, shown.targets, bounds_of_each(runs, frame), place)
     part = page.with_name(".report.html.part")
     part.write_text(text, encoding="utf-8", errors="replace")
     part.replace(page)

@@ -53,11 +53,16 @@ def test_a_system_that_is_gone_is_neither_a_pass_nor_a_failure(tmp_path: Path) -
     assert "not run in NEW." in text.splitlines()[-2] and "NEW is worse is unknown" in text.splitlines()[-1]
 
 
-def test_a_measure_that_new_lacks_is_not_known_and_no_regression(tmp_path: Path) -> None:
-    base, new, rules = make(tmp_path / "a"), make(tmp_path / "b", 2), tmp_path / "rules.toml"
-    for path in new.glob("trials/*/trial.json"):
+def lose_what_followed(folder: Path) -> None:
+    """The fault, in every trial of a run."""
+    for path in folder.glob("trials/*/trial.json"):
         trial = json.loads(path.read_text())
         path.write_text(json.dumps(trial | {"iterations": [i for i in trial["iterations"] if i["phase"] != "after"]}))
+
+
+def test_a_measure_that_new_lacks_is_not_known_and_no_regression(tmp_path: Path) -> None:
+    base, new, rules = make(tmp_path / "a"), make(tmp_path / "b", 2), tmp_path / "rules.toml"
+    lose_what_followed(new)
     rules.write_text('[[rule]]\nmetric = "after_gbs"\ntolerance = "5 %"\n[[rule]]\nmetric = "wrong"\ntolerance = 0\n')
     status, text = run(base, new, "--rules", rules)
     assert "not measured in NEW" in text and "regressions" not in text.splitlines()[-2]
@@ -114,9 +119,7 @@ def test_a_rule_of_one_of_two_systems_speaks_of_their_comparison(tmp_path: Path,
 def test_a_measure_that_is_known_in_base_alone_is_a_finding_not_a_mistake(tmp_path: Path) -> None:
     """Rules of other measures were not there to save it."""
     base, new, rules = make(tmp_path / "a"), make(tmp_path / "b", 2), tmp_path / "rules.toml"
-    for path in new.glob("trials/*/trial.json"):
-        trial = json.loads(path.read_text())
-        path.write_text(json.dumps(trial | {"iterations": [i for i in trial["iterations"] if i["phase"] != "after"]}))
+    lose_what_followed(new)
     rules.write_text('[[rule]]\nmetric = "after_gbs"\ntolerance = "5 %"\n')
     status, text = run(base, new, "--rules", rules)
     assert status == 3 and "not measured in NEW" in text

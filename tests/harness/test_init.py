@@ -76,17 +76,23 @@ def test_what_is_there_is_not_replaced(tmp_path: Path) -> None:
     assert file.read_text() == "mine"
 
 
-def test_on_a_terminal_it_asks_and_asks_again(tmp_path: Path) -> None:
+def answered(file: Path, answers: bytes) -> tuple[subprocess.CompletedProcess[bytes], str]:
+    """What becomes of these answers, typed on a terminal, and what it shows."""
     primary, secondary = pty.openpty()
-    os.write(primary, b"4\nx\n2\nreduce\n1MiB, 2MiB\nbalnce\nbalance\n\n2\n")
+    os.write(primary, answers)
     code = "from harness.commands.start import main; main()"
     asked = subprocess.run(
-        [sys.executable, "-c", code, "init", str(tmp_path / "a.toml")],
+        [sys.executable, "-c", code, "init", str(file)],
         stdin=secondary, stdout=secondary, stderr=subprocess.PIPE, timeout=240, check=False,
     )  # fmt: skip
     os.close(secondary)
     shown = os.read(primary, 1 << 16).decode()
     os.close(primary)
+    return asked, shown
+
+
+def test_on_a_terminal_it_asks_and_asks_again(tmp_path: Path) -> None:
+    asked, shown = answered(tmp_path / "a.toml", b"4\nx\n2\nreduce\n1MiB, 2MiB\nbalnce\nbalance\n\n2\n")
     assert asked.returncode == 0, asked.stderr
     assert "give a whole number" in shown and "did you mean 'balance'" in shown
     made = load(tmp_path / "a.toml")
@@ -95,15 +101,7 @@ def test_on_a_terminal_it_asks_and_asks_again(tmp_path: Path) -> None:
 
 
 def test_the_end_of_the_input_at_a_question_writes_nothing(tmp_path: Path) -> None:
-    primary, secondary = pty.openpty()
-    os.write(primary, b"4\n\x04")
-    code = "from harness.commands.start import main; main()"
-    asked = subprocess.run(
-        [sys.executable, "-c", code, "init", str(tmp_path / "a.toml")],
-        stdin=secondary, stdout=secondary, stderr=subprocess.PIPE, timeout=240, check=False,
-    )  # fmt: skip
-    os.close(secondary)
-    os.close(primary)
+    asked, _ = answered(tmp_path / "a.toml", b"4\n\x04")
     assert asked.returncode == 130
     assert asked.stderr.endswith(b"interrupted: nothing is written\n") and b"Traceback" not in asked.stderr
     assert not list(tmp_path.iterdir())

@@ -15,20 +15,17 @@ from harness.backends.simulate import SIMULATE
 from harness.experiment.fault_tables import FaultModel
 from harness.experiment.model import Experiment
 from harness.hosts.base import Nic
-from harness.sweep.in_flight import SHORT_NS
 from harness.sweep.plan import Trial
 from harness.sweep.scenario import Injection, injections
 from harness.sweep.targets import planned
 from harness.systems.catalogue import sockets_carry_data
-from harness.workloads.collective import CollectiveWorkload
+from harness.workloads.collective import FAULTED_S, CollectiveWorkload, are_few
 from r2ccl_core.units import format_size
 from reports.metrics.view import LOSES_A_NIC
 from reports.wording import percent
 
 TRIAL_S = 1.0
 """Typical duration of a trial beside its iterations: check, start of the ranks, heal, files."""
-LEAST_S = 0.25
-"""Shorter trials of short collectives may end before a fault comes, on a busy machine."""
 CLUSTER_S = 2.0
 """Time to bring a cluster up and down."""
 
@@ -53,8 +50,9 @@ def lines(experiment: Experiment, trials: Sequence[Trial]) -> Iterator[str]:
 
 
 def warnings(trials: Sequence[Trial]) -> Iterator[str]:
-    """What makes results useless although every trial runs as planned. The sweep itself begins with them as well: not
-    everybody asks for a dry run."""
+    """What makes results useless although every trial runs as planned, and the iterations that nobody asked for. The
+    sweep itself begins with them as well: not everybody asks for a dry run."""
+    yield from _added(trials)
     yield from _too_short(trials)
     yield from _outlasting(trials)
     yield from _few_healthy(trials)
@@ -80,16 +78,32 @@ def _totals(experiment: Experiment, trials: Sequence[Trial], clusters: int) -> s
     )
 
 
+def _added(trials: Sequence[Trial]) -> Iterator[str]:
+    """Tells of the iterations that the default of `min_duration` adds, by size."""
+    found: dict[int, Trial] = {}
+    for trial in trials:
+        workload = trial.variant.experiment.workload
+        if isinstance(workload, CollectiveWorkload) and workload.min_duration_s is None:
+            if trial.iterations > workload.asked_iterations(trial.size_bytes):
+                found.setdefault(trial.size_bytes, trial)
+    if found:
+        told = ", ".join(f"{format_size(size)} has {trial.iterations}" for size, trial in found.items())
+        yield (
+            f'note: workload.min_duration is "{FAULTED_S:g} s" for short collectives with faults, so that a fault hits '
+            f"one: {told} iterations; another value changes that"
+        )
+
+
 def _too_short(trials: Sequence[Trial]) -> Iterator[str]:
     """Warns if aimed faults may come after the end of the collectives: aiming takes some milliseconds."""
     faulted = [t for t in trials if t.fault is not None and not t.fault.by_chance and t.size_bytes]
     hosted = [t for t in faulted if t.variant.experiment.backend_of(t.system) != SIMULATE]
-    short = [t for t in hosted if _collectives_s(t) < LEAST_S and _collectives_s(t) < t.iterations * SHORT_NS / 1e9]
+    short = [t for t in hosted if are_few(t.iterations, t.variant.experiment.expected_duration_s(t.size_bytes))]
     if short:
         sizes = ", ".join(dict.fromkeys(format_size(t.size_bytes) for t in short))
         yield (
             f"warning: the collectives of {_counted(len(short), 'trial')} with a fault ({sizes}) may be over before it "
-            f'comes; set workload.min_duration = "{2 * LEAST_S:g} s"'
+            f'comes; set workload.min_duration = "{FAULTED_S:g} s"'
         )
 
 

@@ -83,9 +83,10 @@ def _added(trials: Sequence[Trial]) -> Iterator[str]:
     found: dict[int, Trial] = {}
     for trial in trials:
         workload = trial.variant.experiment.workload
-        if isinstance(workload, CollectiveWorkload) and workload.min_duration_s is None:
-            if trial.iterations > workload.asked_iterations(trial.size_bytes):
-                found.setdefault(trial.size_bytes, trial)
+        if not isinstance(workload, CollectiveWorkload) or workload.min_duration_s is not None:
+            continue
+        if trial.iterations > workload.asked_iterations(trial.size_bytes):
+            found.setdefault(trial.size_bytes, trial)
     if found:
         told = ", ".join(f"{format_size(size)} has {trial.iterations}" for size, trial in found.items())
         yield (

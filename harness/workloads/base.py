@@ -92,8 +92,8 @@ class Workload(Model):
         return (NO_SIZE,)
 
     def iterations_of(self, size_bytes: int, expected_s: float, faulted: bool) -> int:
-        """Timed iterations of a trial, one of which should last `expected_s`. `faulted`: the experiment breaks something
-        while they run, so they must last until a fault can come."""
+        """Timed iterations of a trial, one of which should last `expected_s`. `faulted`: the experiment has faults, so
+        they must last until one can come."""
         raise NotImplementedError
 
     def expected_s(self, size_bytes: int, ranks: int, host_bytes_s: float) -> float:

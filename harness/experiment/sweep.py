@@ -76,8 +76,8 @@ def _as_written(repeats: RepeatsModel) -> object:
 class LimitsModel(Model):
     """The longest duration of each wait in a trial. Ranks that are silent for longer once something is broken, and
     whose NICs carry no data any more, hang, and the trial failed; every other wait that ends so leaves it
-    inconclusive, and so does a silence of less than 5 s (`harness.sweep.trial.HANG_S`). Libraries that would wait for
-    minutes or for ever give up after ``give_up``, or ten times what a collective should take if that is longer."""
+    inconclusive, and so does a silence of less than 5 s (`harness.sweep.expectation.HANG_S`). Libraries that would wait
+    for minutes or for ever give up after ``give_up``, or ten times what a collective should take if that is longer."""
 
     ready_s: Duration = Field(default=20.0, alias="ready", gt=0)
     iteration_s: Duration = Field(default=10.0, alias="iteration", gt=0)

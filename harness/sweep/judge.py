@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from signal import SIGKILL
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any
 
 from faults.base import LinkDown, PlotHint, Probe, Quiet, Sign
 from harness.backends.said import last_words
@@ -29,6 +29,7 @@ from harness.events import RankRecord
 from harness.hosts.base import Reading, Sample
 from harness.sweep.carried import Carried, carried
 from harness.sweep.in_flight import InFlight, in_flight
+from harness.systems.base import Expectation
 from harness.workloads.checkers import Checker, count_wrong, elements, first_of
 from r2ccl_core.errors import MismatchedCallError
 from reports.trial import Evidence, Status, TrialError
@@ -78,7 +79,7 @@ class Facts:
 
     ranks: Sequence[RankRecord]
     iterations: int
-    expect_on_fault: Literal["ok", "failed"]
+    expect_on_fault: Expectation
     fault_planned: bool = False
     injections: Sequence[Injected] = ()
     hosts: Sequence[str] = ()
@@ -131,7 +132,7 @@ def judge(facts: Facts) -> Judgement:
     error = first_error(facts)
     wrong = first_of(facts.checkers, facts.ranks)
     doubt = _doubt(facts, evidence)
-    expects_failure = facts.fault is not None and facts.expect_on_fault == "failed"
+    expects_failure = facts.fault is not None and facts.expect_on_fault != "ok"
     if wrong:
         return Judgement("wrong", False, wrong, evidence, error)
     if facts.cut_off and (error is None or error.t_ns is None):
@@ -148,8 +149,9 @@ def judge(facts: Facts) -> Judgement:
         return Judgement("failed", caused, _told(error, facts), evidence, error)
     if doubt:
         return Judgement("inconclusive", False, doubt, evidence, None)
-    reason = "went on although it should have failed" if expects_failure else ""
-    return Judgement("ok", not expects_failure, reason, evidence, None)
+    should_fail = facts.fault is not None and facts.expect_on_fault == "failed"
+    reason = "went on although it should have failed" if should_fail else ""
+    return Judgement("ok", not should_fail, reason, evidence, None)
 
 
 def with_watch(

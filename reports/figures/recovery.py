@@ -68,8 +68,8 @@ def _move_apart(ax: Axes, curves: Sequence[Sequence[Line2D]]) -> None:
     """Moves the curves side by side, each with its markers: several systems may have only times of 0."""
     figure = ax.get_figure(root=True)
     assert figure is not None
-    for number, curve in enumerate(curves):
-        right_in = APART_PT / 72 * (number - (len(curves) - 1) / 2)
+    for place, curve in enumerate(curves):
+        right_in = APART_PT / 72 * (place - (len(curves) - 1) / 2)
         for line in curve:
             line.set_transform(ax.transData + ScaledTranslation(right_in, 0, figure.dpi_scale_trans))
 
@@ -113,8 +113,8 @@ def caption(frame: pd.DataFrame) -> str:
         f"Recovery time by system: from the fault's effect ({EFFECT}) until the struck host's other NICs, or the only "
         "one that its system uses, send at 80 % of their later speed again, in the mean of 10 ms, by their counters "
         "(read every millisecond right after the fault; before November 2026 every 10 ms). A host whose mean did not "
-        f"fall {zeros}. "
-        f"Every step is one trial, and curves stand side by side where they coincide; trials: {told}.{_unknown(frame)} Compared: how late each system is back."
+        f"fall {zeros}. Every step is one trial; curves that coincide stand side by side. Trials: {told}."
+        f"{_unknown(frame)} Compared: how late each system is back."
         + (f" Here {wrong}." if (wrong := _uncertain(frame)) else "")
     )
 

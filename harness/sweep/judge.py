@@ -106,6 +106,8 @@ class Facts:
     """The checkers that decide whether results are right."""
     lengthen: str = ""
     """How an experiment makes the iterations last longer, so that a fault hits one; empty: not by one key."""
+    aim: str = ""
+    """How an experiment hits a NIC in use; empty: it aims so already, or draws what it hits."""
     nic_bytes: Mapping[str, float] = field(default_factory=dict)
     """By host, bytes that each NIC carries in an evenly spread collective; empty if ranks move no data."""
 
@@ -368,7 +370,7 @@ def _idle(facts: Facts) -> str | None:
     if _counts(facts, [any(nic.in_use for nic in of_injection) for of_injection in found]):
         return None
     idle = next((of for of in found if of and not any(nic.in_use for nic in of)), [])
-    return f"the fault hit an idle NIC: {'; '.join(map(str, idle))}"
+    return f"the fault hit an idle NIC: {'; '.join(map(str, idle))}{f'; {facts.aim}' if facts.aim else ''}"
 
 
 def _is_mismatch(facts: Facts) -> bool:

@@ -599,8 +599,17 @@ def _facts(run: _Run) -> Facts:
         starved=frozenset(host for host, seen in run.readings.items() if _starved(seen)),
         checkers=run.testbed.experiment.workload.checkers,
         lengthen=run.testbed.experiment.workload.lengthen,
+        aim=_aim(trial),
         nic_bytes=nic_bytes(run.testbed, trial),
     )
+
+
+def _aim(trial: Trial) -> str:
+    """How to hit a NIC in use, if the fault names one by name or rail."""
+    fault = trial.fault
+    if fault is None or fault.by_chance or FAULTS[fault.kind].scope != "nic" or fault.nic == BUSIEST:
+        return ""
+    return f'write nic = "{BUSIEST}"{" instead of rail" if fault.nic is None else ""} to hit one in use'
 
 
 def _ranks_killed(run: _Run) -> Iterator[int]:

@@ -391,6 +391,8 @@ def test_a_nic_that_carried_nothing_was_not_hit_whatever_ranks_say(fault: Inject
         "the fault hit an idle NIC: host1 eth1 carried 0 bytes in the collective that was in flight and 0 bytes in one "
         "before it"
     )
+    aimed = judge(moving(fault, idle, aim='write nic = "busiest" instead of rail to hit one in use'))
+    assert aimed.reason == judgement.reason + '; write nic = "busiest" instead of rail to hit one in use'
     assert judge(moving(fault, idle, nic_bytes={})).status == "ok", "where ranks move no data nothing is asked"
 
 

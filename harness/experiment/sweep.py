@@ -80,7 +80,8 @@ class LimitsModel(Model):
     for minutes or for ever give up after ``give_up``, or ten times what a collective should take if that is longer."""
 
     ready_s: Duration = Field(default=20.0, alias="ready", gt=0)
-    iteration_s: Duration = Field(default=10.0, alias="iteration", gt=0)
+    iteration_s: Duration = Field(default=15.0, alias="iteration", gt=0)
+    """By default longer than our core looks for a host that no NIC reaches: 10 s."""
     trial_s: Duration = Field(default=120.0, alias="trial", gt=0)
     give_up_s: Duration = Field(default=3.0, alias="give_up", gt=0)
 

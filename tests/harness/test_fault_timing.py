@@ -166,6 +166,27 @@ def test_a_sweep_begins_with_the_warnings_of_its_dry_run(
     assert [line for line in told[False] if line.startswith("warning: min_duration adds iterations to 3 trials")]
 
 
+def test_a_dry_run_warns_of_a_limit_that_is_over_before_our_core_gives_up() -> None:
+    def warning(*settings: str) -> list[str]:
+        isolated = 'fault=[{kind="host_isolate", host="host1", at_progress=0.5}]'
+        experiment = load(SMOKE, [isolated, *settings])
+        return [line for line in lines(experiment, plan(experiment)) if "gives up" in line]
+
+    assert not warning(), "by default it has the time"
+    assert warning("sweep.limits.iteration=8 s") == [
+        "warning: sweep.limits.iteration, 8 s, ends 2 trials before our core gives up a host that no NIC reaches, "
+        "after 10 s; set it to 13 s or more, or lower system.env.R2CC_FAILOVER_GIVE_UP_MS"
+    ]
+    assert "sweep.limits.trial, 9 s, ends 2" in warning("sweep.limits.trial=9 s")[0]
+    assert not warning("sweep.limits.iteration=8 s", "system.env.R2CC_FAILOVER_GIVE_UP_MS=4000")
+    assert not warning("sweep.limits.iteration=8 s", "workload.backend=torch_gloo")
+    assert not warning("sweep.limits.iteration=8 s", "fault[0].lasts=2 s")
+    one_nic = 'fault=[{kind="nic_down", host="host1", rail=1, at_progress=0.5}]'
+    assert not warning("sweep.limits.iteration=8 s", one_nic)
+    both = 'fault[0].also=[{kind="blackhole", host="host1", rail=0, after="50 ms"}]'
+    assert warning("sweep.limits.iteration=8 s", one_nic, both)
+
+
 def test_a_dry_run_warns_of_a_fault_that_takes_a_hosts_only_nic_from_a_system_that_is_to_go_on() -> None:
     def warning(*settings: str) -> list[str]:
         experiment = load(SMOKE, ["fault.rail=0", *settings])

@@ -9,7 +9,7 @@ and scaled to the number of NEW, since trials that are missing may be good or ba
 
 import math
 from collections.abc import Collection, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 import pandas as pd
@@ -26,9 +26,9 @@ Conclusion = Literal[
     "better", "same", "too few repeats", "too few known repeats", "too few conclusive repeats", "not measured in NEW",
     "inconclusive in NEW", "not known in NEW", "not run in NEW", "no error in NEW", "not measured in BASE",
     "inconclusive in BASE", "not known in BASE", "not run in BASE", "no error in BASE", "stopped in BASE",
-    "no ratio of such values",
+    "no ratio of such values", "on another network",
 ]  # fmt: skip
-UNKNOWN = ("not run in NEW", "inconclusive in NEW", "not known in NEW")
+UNKNOWN = ("not run in NEW", "inconclusive in NEW", "not known in NEW", "on another network")
 """Conclusions after which nothing can be said of NEW as a whole, whatever the metric."""
 FEW = ("too few repeats", "too few known repeats", "too few conclusive repeats")
 """Conclusions that more repeats may change."""
@@ -289,6 +289,11 @@ def _is_beyond(found: Change | None, rule: Rule) -> bool:
 def regressions(findings: Sequence[Finding]) -> list[Finding]:
     """The findings that fail the comparison."""
     return [finding for finding in findings if finding.regressed]
+
+
+def unjudgeable(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings with the values of both sides and no judgement on them: they are of different networks."""
+    return [replace(finding, conclusion="on another network") for finding in findings]
 
 
 def is_open(findings: Sequence[Finding], lacks: Collection[str] = ()) -> bool:

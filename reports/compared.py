@@ -87,6 +87,12 @@ def told(
     lines += [plain(f"BASE and NEW differ in {difference.told()}") for difference in differences]
     if any(difference.about == "machine" for difference in differences):
         lines.append("The numbers come from different machines; the differences below may be due to the machines.")
+    if network := [difference.what for difference in differences if difference.is_of_network]:
+        lines.append(
+            f"Nothing is judged, as the clusters differ in {', '.join(network)}. Whether NEW is worse is unknown (exit "
+            "status 3): run both on one cluster."
+        )
+        return lines
     if any(map(_are_apart, findings)):
         lines.append(
             "BASE and NEW are medians, and a change is that of means over the repeats, or over pairs of them (of "

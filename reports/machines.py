@@ -16,6 +16,8 @@ PLANNED = ("workload", "system", "fault")
 """The tables of an experiment that decide what a number is of."""
 LONGEST = 120
 UNKNOWN, NOT_SET = "not known", "not set"
+NETWORK = frozenset({"kind", "hosts", "nics", "rate", "delay"})
+"""The facts of a cluster without which a time or a bandwidth says nothing of what ran."""
 CONGESTION_CONTROL = ("cluster", "congestion control")
 """Facts that older and simulated runs do not record; their absence is no difference."""
 
@@ -28,6 +30,11 @@ class Difference:
     what: str
     values: Mapping[str, str]
     """The value by run name."""
+
+    @property
+    def is_of_network(self) -> bool:
+        """Whether numbers of such runs are not those of one network, so that none is worse than another."""
+        return self.about == "cluster" and self.what in NETWORK
 
     def told(self, called: Mapping[str, str] = MappingProxyType({})) -> str:
         """One line: ``machine: cpu: A (run 1), B (run 2, run 3)``; `called` gives the runs other names."""

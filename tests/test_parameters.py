@@ -8,6 +8,8 @@ from types import ModuleType
 import pytest
 from scripts import load
 
+from harness.systems.catalogue import GIVE_UP, GIVE_UP_MS
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -28,6 +30,11 @@ def test_every_entry_of_the_header_is_read(script: ModuleType) -> None:
     assert all(p.meaning for p in listed)
     assert all(int(p.low) <= int(p.default) <= int(p.high) for p in listed if p.high)
     assert [p.name for p in listed if not p.high] == re.findall(r'^  X\(\w+, "(\w+)", "', header, re.MULTILINE)
+
+
+def test_the_dry_run_knows_when_the_core_gives_up(script: ModuleType) -> None:
+    (entry,) = (p for p in script.parameters(script.HEADER.read_text()) if p.name == GIVE_UP)
+    assert int(entry.default) == GIVE_UP_MS
 
 
 def test_a_meaning_of_two_lines_is_one_text(script: ModuleType) -> None:

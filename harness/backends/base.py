@@ -61,13 +61,14 @@ class Command:
     env: Mapping[str, str]
 
 
-_HEALTHY_TIMES = 10
+HEALTHY_TIMES = 10
+"""A library waits this many times as long for a collective as it should take."""
 
 
 def give_up_s(job: Job, slower: float = 1.0) -> float:
     """The time-out, in seconds, for a collective, if it may take `slower` times what it should on the NICs alone.
     Libraries that would otherwise wait forever, or for minutes, get it so that they end with an error of their own."""
-    return max(job.least_give_up_s, _HEALTHY_TIMES * slower * job.expected_s)
+    return max(job.least_give_up_s, HEALTHY_TIMES * slower * job.expected_s)
 
 
 class Backend(Protocol):

@@ -2,7 +2,7 @@
 
 A NIC works if it has a carrier and reaches a NIC of every other host, so that those that are left pair up: where two
 hosts lost different rails, nobody keeps either. The hosts tell each other where their NICs listen; an answer counts
-even if it is a refusal, since it came over the NIC.
+even if it is a refusal or the end of the connection, since it came over the NIC.
 """
 
 import asyncio
@@ -23,6 +23,9 @@ _RUNNING = 0x40
 _VARIABLE = "R2CC_SOCKET_IFNAME"
 _ANSWER_S = 3.0
 """Long enough for the second of TCP's attempts, which follows the first by a second."""
+
+_BACKLOG = 4096
+"""Every NIC of every other host may connect to a listener, which accepts none; with a full queue it is silent."""
 
 _End = tuple[str, int]
 """Where a NIC listens."""
@@ -45,7 +48,7 @@ def leave_out_dead(store: Store, rank: int, size: int, environ: MutableMapping[s
     names = _exact_names(environ)
     nics = _with_carrier(names)
     with ExitStack() as listening:
-        ends = [_listen(listening, address, size) for _, address in nics]
+        ends = [_listen(listening, address, _BACKLOG) for _, address in nics]
         store.set(f"nics/{rank}", json.dumps(ends))
         others = [_ends(store.get(f"nics/{other}")) for other in range(size) if other != rank]
         working = asyncio.run(_that_reach_all(nics, others))
@@ -82,8 +85,8 @@ def _ends(told: bytes) -> list[_End]:
     return [(address, port) for address, port in json.loads(told)]
 
 
-def _listen(listening: ExitStack, address: str, size: int) -> _End:
-    server = listening.enter_context(socket.create_server((address, 0), backlog=size))
+def _listen(listening: ExitStack, address: str, backlog: int) -> _End:
+    server = listening.enter_context(socket.create_server((address, 0), backlog=backlog))
     host, port = server.getsockname()
     return host, port
 
@@ -92,7 +95,7 @@ async def _that_reach_all(nics: Sequence[Nic], others: Sequence[Sequence[_End]])
     """The names of those of `nics` that reach an end of each of the `others`."""
 
     async def reaches(nic: Nic, ends: Sequence[_End]) -> bool:
-        tries = [asyncio.create_task(_answers(nic, end)) for end in ends]
+        tries = [asyncio.create_task(answers(nic, end)) for end in ends]
         try:
             for answer in asyncio.as_completed(tries):
                 if await answer:
@@ -109,7 +112,8 @@ async def _that_reach_all(nics: Sequence[Nic], others: Sequence[Sequence[_End]])
     return [name for (name, _), reached in zip(nics, found, strict=True) if reached]
 
 
-async def _answers(nic: Nic, end: _End) -> bool:
+async def answers(nic: Nic, end: _End) -> bool:
+    """Whether something came back over `nic` from where a NIC of a peer listens, or did."""
     name, address = nic
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as stream:
         stream.setblocking(False)
@@ -118,7 +122,8 @@ async def _answers(nic: Nic, end: _End) -> bool:
             stream.bind((address, 0))
             async with asyncio.timeout(_ANSWER_S):
                 await asyncio.get_running_loop().sock_connect(stream, end)
-        except ConnectionRefusedError:
+        # Reset: the peer has found all that it looked for and closed its listener before this program looked again.
+        except (ConnectionRefusedError, ConnectionResetError):
             return True
         except (OSError, TimeoutError):
             return False

@@ -12,7 +12,7 @@ from harness.errors import ExitCode
 from harness.terminal import console, fits, say, width
 from r2ccl_core.errors import UsageError
 from r2ccl_core.text_file import is_there
-from reports.compare import CELL, Finding, compare, is_open, regressions
+from reports.compare import CELL, Finding, compare, is_open, regressions, unjudgeable
 from reports.compared import HEADINGS, as_json, as_words, cells, told
 from reports.load import LoadedRun, load_folder, real
 from reports.machines import differences
@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 
 def compare_command(base: str, new: str, rules: Path | None, json: bool) -> ExitCode:
-    """Prints the comparison; 1 if anything regressed, 3 if it is unknown. A side is a run or ``FOLDER@SYSTEM``."""
+    """Prints the comparison; 1 if anything regressed, 3 if it is unknown, as on different networks.
+
+    A side is a run or ``FOLDER@SYSTEM``.
+    """
     (base_folder, base_system), (new_folder, new_system) = parse_side(base), parse_side(new)
     if (base_system is None) != (new_system is None):
         raise UsageError(f"{base} and {new}: name a system on both sides (RUN@SYSTEM) or on neither")
@@ -45,13 +48,16 @@ def compare_command(base: str, new: str, rules: Path | None, json: bool) -> Exit
     paired = real(base_folder) == real(new_folder)
     findings = compare(before, after, chosen, paired=paired)
     _refuse_nothing(f"{base} and {new}", (before, after), chosen, findings, rules)
+    between_runs = differences(runs)
+    if any(difference.is_of_network for difference in between_runs):
+        findings = unjudgeable(findings)
     for problem in (problem for run in runs for problem in run.problems):
         print(plain(f"left out: {problem}"), file=sys.stderr)
     lacks = {run.name: run.incomplete for run in runs if run.incomplete}
     if json:
-        print(as_json(base, new, findings, differences(runs), lacks), end="")
+        print(as_json(base, new, findings, between_runs, lacks), end="")
     else:
-        _print(findings, told(findings, differences(runs), lacks))
+        _print(findings, told(findings, between_runs, lacks))
     if regressions(findings):
         return ExitCode.WRONG
     return ExitCode.INCONCLUSIVE if is_open(findings, lacks) else ExitCode.OK

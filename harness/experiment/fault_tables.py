@@ -29,7 +29,7 @@ def _read_rail(value: object) -> object:
 def _read_expect(value: object) -> object:
     told = list(value.values()) if isinstance(value, dict) else [value]
     if value is not None and not all(isinstance(one, str) and one in get_args(Expectation) for one in told):
-        raise ValueError("must be 'ok' or 'failed', or a table of these by system, such as { gloo = \"ok\" }")
+        raise ValueError("must be 'ok', 'failed' or 'either', or a table of these by system, such as { gloo = \"ok\" }")
     return value
 
 

@@ -3,6 +3,7 @@
 file: key: value: remedy
 """
 
+import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
@@ -23,7 +24,7 @@ from harness.experiment.mistakes import TOO_DEEP, read_toml, translated
 from harness.experiment.model import Experiment, mistakes
 from harness.experiment.sweep import AxisModel
 from harness.experiment.tables import nearest
-from harness.experiment.trace import read_trace
+from harness.experiment.trace import Trace, read_trace
 from harness.systems.catalogue import CATALOGUE
 from r2ccl_core.errors import UnitError
 from r2ccl_core.text_file import TOO_LONG, absolute, toml_of
@@ -54,10 +55,13 @@ def load(
     _refuse_keys_of_axes(document, changes)
     if any(change.partition("=")[0].strip() == "workload.sizes" for change in changes):
         _leave_out_other_sizes(document)
-    _read_traces(document, path)
+    traces = _read_traces(document, path)
     _place_requests(document, path)
     _leave_out_optional(document, tell)
-    return read(document, file)
+    try:
+        return read(document, file)
+    except InvalidExperimentError as invalid:
+        raise InvalidExperimentError([_at_its_line(error, traces) for error in invalid.errors]) from None
 
 
 def _leave_out_optional(document: dict[str, Any], tell: Callable[[str], None]) -> None:
@@ -233,16 +237,35 @@ def _size(text: object) -> int | None:
         return None
 
 
-def _read_traces(document: dict[str, Any], path: Path) -> None:
-    """Replaces the names of trace files, which are relative to the experiment, by their events."""
-    faults = document.get("fault")
+def _read_traces(document: dict[str, Any], path: Path) -> dict[int, Trace]:
+    """Replaces the names of trace files, which are relative to the experiment, by their events. Returns the traces by
+    the number of their fault table."""
+    faults, traces = document.get("fault"), {}
     for index, fault in enumerate(faults if isinstance(faults, list) else ()):
         trace = fault.pop("trace", None) if isinstance(fault, dict) else None
         if trace is not None:
             key = f"fault[{index}].trace"
             if not isinstance(trace, str):
                 raise ExperimentError(str(path), key, trace, "name a file of failures in quotes")
-            fault["events"] = read_trace(path.parent / trace, str(path), key)
+            traces[index] = read_trace(path.parent / trace, str(path), key)
+            fault["events"] = traces[index].events
+    return traces
+
+
+def _at_its_line(error: ExperimentError, traces: Mapping[int, Trace]) -> ExperimentError:
+    """The mistake; one in an event is told with the event's file and line."""
+    found = _EVENT.fullmatch(error.key)
+    if found is None or (trace := traces.get(int(found["fault"]))) is None:
+        return error
+    line, name = trace.lines[int(found["event"])], found["name"]
+    column = "" if name in (None, "parameters") else f": {name}"  # parameters are columns, which the remedy names
+    return ExperimentError(
+        error.file, f"fault[{found['fault']}].trace: {trace.path}: line {line}{column}", error.value, error.remedy
+    )
+
+
+_EVENT = re.compile(r"fault\[(?P<fault>\d+)\]\.(events|trace)\[(?P<event>\d+)\](\.(?P<name>.*))?")
+"""The key of a failure that a trace holds, of the model and of the checks of several keys."""
 
 
 def _place_requests(document: dict[str, Any], path: Path) -> None:

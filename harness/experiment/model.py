@@ -121,8 +121,10 @@ class Experiment(Model):
         return self.workload.expected_s(size_bytes, self.nranks, payload_bytes_s)
 
     def iterations_of(self, size_bytes: int) -> int:
-        """Timed iterations of a trial of this size."""
-        return self.workload.iterations_of(size_bytes, self.expected_duration_s(size_bytes))
+        """Timed iterations of a trial of this size, the same with and without a fault. Where every system is simulated,
+        no fault has to be aimed."""
+        faulted = bool(self.faults) and any(self.backend_of(system) != "simulate" for system in self.systems)
+        return self.workload.iterations_of(size_bytes, self.expected_duration_s(size_bytes), faulted)
 
 
 def mistakes(experiment: Experiment, right: Experiment | None = None) -> list[Mistake]:

@@ -76,11 +76,12 @@ def _as_written(repeats: RepeatsModel) -> object:
 class LimitsModel(Model):
     """The longest duration of each wait in a trial. Ranks that are silent for longer once something is broken, and
     whose NICs carry no data any more, hang, and the trial failed; every other wait that ends so leaves it
-    inconclusive, and so does a silence of less than 5 s (`harness.sweep.trial.HANG_S`). Libraries that would wait for
-    minutes or for ever give up after ``give_up``, or ten times what a collective should take if that is longer."""
+    inconclusive, and so does a silence of less than 5 s (`harness.sweep.expectation.HANG_S`). Libraries that would wait
+    for minutes or for ever give up after ``give_up``, or ten times what a collective should take if that is longer."""
 
     ready_s: Duration = Field(default=20.0, alias="ready", gt=0)
-    iteration_s: Duration = Field(default=10.0, alias="iteration", gt=0)
+    iteration_s: Duration = Field(default=15.0, alias="iteration", gt=0)
+    """By default longer than our core looks for a host that no NIC reaches: 10 s."""
     trial_s: Duration = Field(default=120.0, alias="trial", gt=0)
     give_up_s: Duration = Field(default=3.0, alias="give_up", gt=0)
 

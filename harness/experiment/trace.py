@@ -8,7 +8,7 @@ import csv
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.errors import ExperimentError
 from r2ccl_core.text_file import text_of
@@ -16,8 +16,16 @@ from r2ccl_core.text_file import text_of
 PLACES = ("at", "kind", "host", "nic", "rail", "lasts")
 
 
-def read_trace(path: Path, file: str, key: str) -> list[dict[str, Any]]:
-    """The events of the trace that `key` of the experiment `file` names. Raises `ExperimentError`."""
+class Trace(NamedTuple):
+    """The events of the file at `path`, and the line of each, counted from 1."""
+
+    path: Path
+    events: list[dict[str, Any]]
+    lines: list[int]
+
+
+def read_trace(path: Path, file: str, key: str) -> Trace:
+    """The trace that `key` of the experiment `file` names. Raises `ExperimentError`."""
     try:
         text = text_of(path, "utf-8-sig")  # Excel exports tables with a BOM
     except (OSError, UnicodeDecodeError) as error:
@@ -29,10 +37,10 @@ def read_trace(path: Path, file: str, key: str) -> list[dict[str, Any]]:
         raise ExperimentError(file, key, str(path), str(error)) from None
     if not rows:
         raise ExperimentError(file, key, str(path), "holds no failure; give at least one line")
-    return [_event(row) for row in rows]
+    return Trace(path, [_event(row) for _, row in rows], [line for line, _ in rows])
 
 
-def _csv_rows(text: str) -> Iterator[Mapping[str, Any]]:
+def _csv_rows(text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
     reader = csv.DictReader(text.splitlines(), restkey="", strict=True)
     names = list(reader.fieldnames or ())
     for name in names:
@@ -42,15 +50,16 @@ def _csv_rows(text: str) -> Iterator[Mapping[str, Any]]:
     if missing:
         raise ValueError(f"has no column {missing[0]!r}; the first line names the columns: {', '.join(PLACES)}")
     try:
-        for number, row in enumerate(reader, start=2):
+        for row in reader:
             if "" in row:
-                raise ValueError(f"line {number}: has more cells than columns")
-            yield {name: _value(cell.strip()) for name, cell in row.items() if cell is not None and cell.strip()}
+                raise ValueError(f"line {reader.line_num}: has more cells than columns")
+            cells = {name: _value(cell.strip()) for name, cell in row.items() if cell is not None and cell.strip()}
+            yield reader.line_num, cells
     except csv.Error as error:
         raise ValueError(f"line {reader.line_num}: {error}") from None
 
 
-def _json_rows(text: str) -> Iterator[Mapping[str, Any]]:
+def _json_rows(text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip():
             continue
@@ -62,7 +71,7 @@ def _json_rows(text: str) -> Iterator[Mapping[str, Any]]:
             raise ValueError(f"line {number}: is nested too deeply") from None
         if not isinstance(row, dict):
             raise ValueError(f"line {number}: is not a JSON object")
-        yield row
+        yield number, row
 
 
 def _value(cell: str) -> int | float | str:

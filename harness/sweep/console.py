@@ -13,7 +13,7 @@ from rich.text import Text
 from harness.backends.simulate import SIMULATE
 from harness.errors import ExitCode
 from harness.experiment.sweep import HEALTHY
-from harness.sweep.cells import CellTable
+from harness.sweep.cells import Cell, CellTable
 from harness.sweep.interrupt import unbroken
 from harness.sweep.plan import Trial
 from harness.sweep.run_folder import RunFolder
@@ -37,6 +37,10 @@ EXPLAINED = {"slowdown": "T/T0: after over before", "lost_ms": "lost: beyond hea
 UNKNOWN = "?"
 MARGIN = 8
 """Lines of the terminal that the table leaves for the lines above it."""
+
+
+APART = 2
+"""Columns of the terminal between two of the live table."""
 
 
 class ConsoleProgress:
@@ -128,22 +132,44 @@ class ConsoleProgress:
             self.note(_in_words(line))
 
     def _drawn(self) -> RenderableType:
-        return drawn(self._table, max(3, self._console.size.height - MARGIN))
+        return drawn(self._table, max(3, self._console.size.height - MARGIN), self._console)
 
 
-def drawn(table: CellTable, rows: int) -> RenderableType:
-    """The live table: at most `rows` cells, then the running trial and an estimate of the time left."""
+def drawn(table: CellTable, rows: int, out: Console) -> RenderableType:
+    """The live table: at most `rows` cells, then an estimate of the time left and the running trial. Columns that have
+    no room on `out` are left out, the last first; a name that has none is cut in its middle."""
     shown = table.shown(rows)
+    lines = [_live_row(cell) for cell in shown]
+    headings = ["cell", "done", "ended as", *(METRICS[name].short for name in LIVE)]
+    columns = [max(map(len, texts)) for texts in zip(headings, *lines, strict=True)]
+    while len(columns) > 2 and sum(columns) + APART * (len(columns) - 1) > out.width:
+        columns.pop()
+    names = out.width - columns[1] - APART if len(columns) == 2 else columns[0]
     cells = Table(box=None, pad_edge=False)
-    for heading in ("cell", "done", "ended as", *(METRICS[name].short for name in LIVE)):
+    for heading in headings[: len(columns)]:
         cells.add_column(heading, justify="left" if heading in ("cell", "ended as") else "right", no_wrap=True)
-    for cell in shown:
-        texts = ["" if (value := cell.told(name)) is None else shown_value(METRICS[name], value) for name in LIVE]
-        cells.add_row(Text(cell.name), f"{cell.done}/{cell.planned}", Text(cell.statuses), *texts)
+    for name, *texts in lines:
+        cells.add_row(*map(Text, (_cut(name, names), *texts[: len(columns) - 1])))
     hidden = len(table.cells) - len(shown)
     left = f", about {_duration(table.left_s)} left" if table.left_s is not None else ""
-    foot = f"{table.done}/{table.planned}{left}" + (f"; {hidden} more cells" if hidden else "") + f"  {table.now}"
-    return Group(cells, Text(foot, no_wrap=True, overflow="ellipsis"))
+    foot = f"{table.done}/{table.planned}{left}" + (f"; {hidden} more cells" if hidden else "")
+    feet = [f"{foot}  {table.now}"]
+    if len(feet[0]) > out.width:
+        feet = [foot, _cut(table.now, out.width)]
+    return Group(cells, *(Text(line, no_wrap=True, overflow="ellipsis") for line in feet))
+
+
+def _live_row(cell: Cell) -> list[str]:
+    values = ["" if (value := cell.told(name)) is None else shown_value(METRICS[name], value) for name in LIVE]
+    return [cell.name, f"{cell.done}/{cell.planned}", cell.statuses, *values]
+
+
+def _cut(text: str, columns: int) -> str:
+    """The text in at most so many columns, of its beginning and its end."""
+    if len(text) <= columns:
+        return text
+    end = (columns - 1) // 2
+    return f"{text[: columns - 1 - end]}…{text[len(text) - end :]}"
 
 
 class _Widths(NamedTuple):

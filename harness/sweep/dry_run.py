@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from faults.base import Fault, Target
+from faults.base import Fault, Target, severs
 from faults.errors import FaultError
 from faults.registry import create
 from harness.backends.base import Job
@@ -15,20 +15,20 @@ from harness.backends.simulate import SIMULATE
 from harness.experiment.fault_tables import FaultModel
 from harness.experiment.model import Experiment
 from harness.hosts.base import Nic
-from harness.sweep.in_flight import SHORT_NS
+from harness.sweep.expectation import HANG_S
 from harness.sweep.plan import Trial
 from harness.sweep.scenario import Injection, injections
 from harness.sweep.targets import planned
-from harness.systems.catalogue import sockets_carry_data
-from harness.workloads.collective import CollectiveWorkload
+from harness.systems.catalogue import CORE_ON_HOSTS, GIVE_UP, GIVE_UP_MS, sockets_carry_data
+from harness.workloads.collective import FAULTED_S, CollectiveWorkload, are_few
 from r2ccl_core.units import format_size
 from reports.metrics.view import LOSES_A_NIC
 from reports.wording import percent
 
 TRIAL_S = 1.0
 """Typical duration of a trial beside its iterations: check, start of the ranks, heal, files."""
-LEAST_S = 0.25
-"""Shorter trials of short collectives may end before a fault comes, on a busy machine."""
+NOTICED_S = 3.0
+"""How long after a failure our core may count from, and how long its last words may take."""
 CLUSTER_S = 2.0
 """Time to bring a cluster up and down."""
 
@@ -53,12 +53,14 @@ def lines(experiment: Experiment, trials: Sequence[Trial]) -> Iterator[str]:
 
 
 def warnings(trials: Sequence[Trial]) -> Iterator[str]:
-    """What makes results useless although every trial runs as planned. The sweep itself begins with them as well: not
-    everybody asks for a dry run."""
+    """What makes results useless although every trial runs as planned, and the iterations that nobody asked for. The
+    sweep itself begins with them as well: not everybody asks for a dry run."""
+    yield from _added(trials)
     yield from _too_short(trials)
     yield from _outlasting(trials)
     yield from _few_healthy(trials)
     yield from _last_nic(trials)
+    yield from _gives_up_later(trials)
 
 
 def estimate_s(trials: Sequence[Trial], clusters: int) -> float:
@@ -80,16 +82,33 @@ def _totals(experiment: Experiment, trials: Sequence[Trial], clusters: int) -> s
     )
 
 
+def _added(trials: Sequence[Trial]) -> Iterator[str]:
+    """Tells of the iterations that the default of `min_duration` adds, by size."""
+    found: dict[int, Trial] = {}
+    for trial in trials:
+        workload = trial.variant.experiment.workload
+        if not isinstance(workload, CollectiveWorkload) or workload.min_duration_s is not None:
+            continue
+        if trial.iterations > workload.asked_iterations(trial.size_bytes):
+            found.setdefault(trial.size_bytes, trial)
+    if found:
+        told = ", ".join(f"{format_size(size)} has {trial.iterations}" for size, trial in found.items())
+        yield (
+            f'note: workload.min_duration is "{FAULTED_S:g} s" for short collectives with faults, so that a fault hits '
+            f"one: {told} iterations; another value changes that"
+        )
+
+
 def _too_short(trials: Sequence[Trial]) -> Iterator[str]:
     """Warns if aimed faults may come after the end of the collectives: aiming takes some milliseconds."""
     faulted = [t for t in trials if t.fault is not None and not t.fault.by_chance and t.size_bytes]
     hosted = [t for t in faulted if t.variant.experiment.backend_of(t.system) != SIMULATE]
-    short = [t for t in hosted if _collectives_s(t) < LEAST_S and _collectives_s(t) < t.iterations * SHORT_NS / 1e9]
+    short = [t for t in hosted if are_few(t.iterations, t.variant.experiment.expected_duration_s(t.size_bytes))]
     if short:
         sizes = ", ".join(dict.fromkeys(format_size(t.size_bytes) for t in short))
         yield (
             f"warning: the collectives of {_counted(len(short), 'trial')} with a fault ({sizes}) may be over before it "
-            f'comes; set workload.min_duration = "{2 * LEAST_S:g} s"'
+            f'comes; set workload.min_duration = "{FAULTED_S:g} s"'
         )
 
 
@@ -152,6 +171,42 @@ def _last_nic(trials: Sequence[Trial]) -> Iterator[str]:
             f"warning: the fault takes the only NIC of {host} in {_counted(len(found), 'trial')}, after which no "
             f"system goes on, and {first.system.name} is expected to; give hosts two NICs or more, or the fault a lasts"
         )
+
+
+def _gives_up_later(trials: Sequence[Trial]) -> Iterator[str]:
+    """Warns of limits that end a trial before our core has given up a host that no NIC reaches: its own error would
+    never be seen, and the trial be told as a hang."""
+    found: dict[tuple[str, float, float], int] = {}
+    for trial in trials:
+        experiment = trial.variant.experiment
+        system, backend = trial.system, experiment.backend_of(trial.system)
+        if system.mode == 0 or backend not in CORE_ON_HOSTS or not _isolates(trial):  # mode 0 stops at the first loss
+            continue
+        gives_up_s = float(system.env.get(GIVE_UP, GIVE_UP_MS)) / 1e3
+        limits = {"iteration": experiment.silence_s, "trial": experiment.sweep.limits.trial_s}
+        for key, limit_s in limits.items():
+            if limit_s < gives_up_s + NOTICED_S:
+                found[key, limit_s, gives_up_s] = found.get((key, limit_s, gives_up_s), 0) + 1
+    for (key, limit_s, gives_up_s), count in found.items():
+        yield (
+            f"warning: sweep.limits.{key}, {limit_s:g} s, ends {_counted(count, 'trial')} before our core gives up a "
+            f"host that no NIC reaches, after {gives_up_s:g} s; set it to {gives_up_s + NOTICED_S:g} s or more, or "
+            f"lower system.env.{GIVE_UP}"
+        )
+
+
+def _isolates(trial: Trial) -> bool:
+    """Whether the fault takes every NIC of a host at once, and for longer than a limit may last."""
+    fault, hosts = trial.fault, named_nics(trial.variant.experiment)
+    if fault is None or fault.by_chance:
+        return False
+    dead: set[tuple[str, str]] = set()
+    for injection in injections(fault, hosts, trial.seed, math.inf):
+        made = create(injection.kind, injection.parameters)
+        if injection.lasts_s is None or injection.lasts_s >= HANG_S:
+            effects = (effect for target in planned(injection, hosts) for effect in made.effects(target))
+            dead |= {(effect.host, effect.nic) for effect in effects if severs((effect,))}
+    return any(nics and all((host, nic.name) in dead for nic in nics) for host, nics in hosts.items())
 
 
 def _collectives_s(trial: Trial) -> float:

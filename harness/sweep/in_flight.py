@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from statistics import median
 
 from harness.events import RankRecord
+from harness.workloads.base import SHORT_S
 
-SHORT_NS = 30_000_000
+SHORT_NS = int(SHORT_S * 1e9)
 """Iterations with a smaller median duration are judged in batches."""
 BATCH_NS = 50_000_000
 """Length of a batch before the effect, and after it; a longer pause before the effect belongs to no batch."""

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from signal import SIGKILL
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any
 
 from faults.base import LinkDown, PlotHint, Probe, Quiet, Sign
 from harness.backends.said import last_words
@@ -29,6 +29,7 @@ from harness.events import RankRecord
 from harness.hosts.base import Reading, Sample
 from harness.sweep.carried import Carried, carried
 from harness.sweep.in_flight import InFlight, in_flight
+from harness.systems.base import Expectation
 from harness.workloads.checkers import Checker, count_wrong, elements, first_of
 from r2ccl_core.errors import MismatchedCallError
 from reports.trial import Evidence, Status, TrialError
@@ -78,7 +79,7 @@ class Facts:
 
     ranks: Sequence[RankRecord]
     iterations: int
-    expect_on_fault: Literal["ok", "failed"]
+    expect_on_fault: Expectation
     fault_planned: bool = False
     injections: Sequence[Injected] = ()
     hosts: Sequence[str] = ()
@@ -105,6 +106,8 @@ class Facts:
     """The checkers that decide whether results are right."""
     lengthen: str = ""
     """How an experiment makes the iterations last longer, so that a fault hits one; empty: not by one key."""
+    aim: str = ""
+    """How an experiment hits a NIC in use; empty: it aims so already, or draws what it hits."""
     nic_bytes: Mapping[str, float] = field(default_factory=dict)
     """By host, bytes that each NIC carries in an evenly spread collective; empty if ranks move no data."""
 
@@ -131,7 +134,7 @@ def judge(facts: Facts) -> Judgement:
     error = first_error(facts)
     wrong = first_of(facts.checkers, facts.ranks)
     doubt = _doubt(facts, evidence)
-    expects_failure = facts.fault is not None and facts.expect_on_fault == "failed"
+    expects_failure = facts.fault is not None and facts.expect_on_fault != "ok"
     if wrong:
         return Judgement("wrong", False, wrong, evidence, error)
     if facts.cut_off and (error is None or error.t_ns is None):
@@ -148,8 +151,9 @@ def judge(facts: Facts) -> Judgement:
         return Judgement("failed", caused, _told(error, facts), evidence, error)
     if doubt:
         return Judgement("inconclusive", False, doubt, evidence, None)
-    reason = "went on although it should have failed" if expects_failure else ""
-    return Judgement("ok", not expects_failure, reason, evidence, None)
+    should_fail = facts.fault is not None and facts.expect_on_fault == "failed"
+    reason = "went on although it should have failed" if should_fail else ""
+    return Judgement("ok", not should_fail, reason, evidence, None)
 
 
 def with_watch(
@@ -366,7 +370,7 @@ def _idle(facts: Facts) -> str | None:
     if _counts(facts, [any(nic.in_use for nic in of_injection) for of_injection in found]):
         return None
     idle = next((of for of in found if of and not any(nic.in_use for nic in of)), [])
-    return f"the fault hit an idle NIC: {'; '.join(map(str, idle))}"
+    return f"the fault hit an idle NIC: {'; '.join(map(str, idle))}{f'; {facts.aim}' if facts.aim else ''}"
 
 
 def _is_mismatch(facts: Facts) -> bool:

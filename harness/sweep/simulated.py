@@ -21,7 +21,7 @@ from harness.backends.simulate import SIMULATE, compute_s_of, cost_of
 from harness.events import RankError, RankRecord, Timed
 from harness.hosts.base import Nic
 from harness.sweep.dry_run import named_nics
-from harness.sweep.expectation import expected
+from harness.sweep.expectation import Came, expected
 from harness.sweep.judge import Facts, Injected, Judgement, judge
 from harness.sweep.plan import Trial
 from harness.sweep.record import record_of
@@ -104,7 +104,9 @@ class _Play:
         return Facts(
             ranks=[self._rank(rank) for rank in range(len(hosts))],
             iterations=self.trial.iterations,
-            expect_on_fault=expected(self.trial, [(o.injection.kind, o.effects) for o in came]),
+            expect_on_fault=expected(
+                self.trial, [Came(o.injection.kind, o.effects, o.injection.lasts_s) for o in came]
+            ),
             fault_planned=self.trial.fault is not None,
             injections=[self._injected(outage) for outage in came],
             hosts=hosts,

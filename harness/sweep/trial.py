@@ -31,7 +31,7 @@ from harness.hosts.each import all_results, for_each
 from harness.hosts.state import State, differences, read_state
 from harness.sweep.breakage import Breakage
 from harness.sweep.clock import Clock
-from harness.sweep.expectation import expected
+from harness.sweep.expectation import HANG_S, Came, expected
 from harness.sweep.fault_timing import chosen_begin_ns, expected_ns, fire_at_ns, lead_of
 from harness.sweep.judge import Facts, Judgement, judge, rank_numbers, with_watch
 from harness.sweep.networks import network_of, nic_bytes, with_network
@@ -56,11 +56,6 @@ ARM_NS = 150_000_000
 """How long arming may take on a busy machine."""
 LATE_NS = 100_000_000
 """A failure by chance that would come later than its time by more than this is left out."""
-HANG_S = 5.0
-"""The shortest silence that can be a hang. Systems need some time to end one themselves: libraries that would wait for
-ever get 3 s or more (`harness.backends.base.give_up_s`), mode 0 of the core waits 2 s or more for an answer, and TCP
-that loses the same segment four times (after 0.2, 0.4, 0.8 and 1.6 s) goes on after 3 s. The rest is for busy
-machines."""
 SAME_S = 15.0
 """How long the network's state may take to return to its former value: the link of a fast NIC trains for seconds."""
 
@@ -604,8 +599,17 @@ def _facts(run: _Run) -> Facts:
         starved=frozenset(host for host, seen in run.readings.items() if _starved(seen)),
         checkers=run.testbed.experiment.workload.checkers,
         lengthen=run.testbed.experiment.workload.lengthen,
+        aim=_aim(trial),
         nic_bytes=nic_bytes(run.testbed, trial),
     )
+
+
+def _aim(trial: Trial) -> str:
+    """How to hit a NIC in use, if the fault names one by name or rail."""
+    fault = trial.fault
+    if fault is None or fault.by_chance or FAULTS[fault.kind].scope != "nic" or fault.nic == BUSIEST:
+        return ""
+    return f'write nic = "{BUSIEST}"{" instead of rail" if fault.nic is None else ""} to hit one in use'
 
 
 def _ranks_killed(run: _Run) -> Iterator[int]:
@@ -617,7 +621,7 @@ def _ranks_killed(run: _Run) -> Iterator[int]:
 def _expected(run: _Run) -> Expectation:
     """The expected status of the trial, given the faults in it."""
     came = [breakage for breakage in run.breakages if breakage.effect_ns is not None]
-    return expected(run.trial, [(breakage.injection.kind, _effects(breakage)) for breakage in came])
+    return expected(run.trial, [Came(b.injection.kind, _effects(b), b.injection.lasts_s) for b in came])
 
 
 def _effects(breakage: Breakage) -> Sequence[Effect]:

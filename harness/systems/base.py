@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-Expectation = Literal["ok", "failed"]
+Expectation = Literal["ok", "failed", "either"]
 Mode = Literal[0, 1, 2, 3]
 
 PATH = "{path}"

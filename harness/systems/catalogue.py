@@ -15,6 +15,9 @@ from r2ccl_core.planning.algorithms import AUTO, for_losses
 from r2ccl_core.planning.selection import read_policy
 
 CORE = ("perf", "simulate", "noop", "torch_r2ccl", "train_r2ccl", "serve_r2ccl")
+CORE_ON_HOSTS = ("perf", "torch_r2ccl", "train_r2ccl", "serve_r2ccl")
+GIVE_UP, GIVE_UP_MS = "R2CC_FAILOVER_GIVE_UP_MS", 10_000
+"""How long our core looks for a path, and its default."""
 NCCL = ("nccl_tests", "torch_nccl", "train_nccl", "train_mixed")
 
 _CORE_NEEDS = "this project, installed"

@@ -34,6 +34,9 @@ BackendName = Literal[
 NO_SIZE = 0
 """The size of a trial whose workload has none."""
 
+SHORT_S = 0.03
+"""Iterations with a smaller duration are judged in batches (`harness.sweep.in_flight`)."""
+
 
 class Operation(NamedTuple):
     """A collective of one iteration, for the simulator: its size in bytes, the bytes of the vector that its schedule
@@ -88,8 +91,9 @@ class Workload(Model):
         """The sizes over which trials vary, in bytes."""
         return (NO_SIZE,)
 
-    def iterations_of(self, size_bytes: int, expected_s: float) -> int:
-        """Timed iterations of a trial, one of which should last `expected_s`."""
+    def iterations_of(self, size_bytes: int, expected_s: float, faulted: bool) -> int:
+        """Timed iterations of a trial, one of which should last `expected_s`. `faulted`: the experiment has faults, so
+        they must last until one can come."""
         raise NotImplementedError
 
     def expected_s(self, size_bytes: int, ranks: int, host_bytes_s: float) -> float:

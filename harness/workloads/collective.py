@@ -8,7 +8,7 @@ from pydantic import Field
 
 from harness.events import Timed
 from harness.experiment.tables import Duration, Mistake, Size
-from harness.workloads.base import BackendName, Operation, Workload
+from harness.workloads.base import SHORT_S, BackendName, Operation, Workload
 from harness.workloads.checkers import Checker, elements
 from r2ccl_core.errors import UnitError
 from r2ccl_core.model.bandwidth import bandwidths_gbs, bus_factor, least_bytes, moved_bytes
@@ -22,11 +22,20 @@ LEAST_S = 50e-6
 """No collective between hosts is shorter: by the rate alone one of 4 bytes would take 20 ns, and a trial of one second
 fifty million of them."""
 
+FAULTED_S = 0.5
+"""The default of `min_duration` for an experiment with faults, where short collectives would take less than half of it:
+they may end before a fault comes, on a busy machine."""
+
 SEVERAL_BLOCKS = ("sendrecv", "alltoall")
 """Collectives whose schedules work on the blocks of all ranks, of which each rank has one."""
 
 SEVERAL_RANKS = frozenset({"perf", "simulate", "nccl_tests"})
 """Backends that run several ranks per host."""
+
+
+def are_few(iterations: int, expected_s: float) -> bool:
+    """Whether collectives of this duration may all be over before a fault comes."""
+    return expected_s < SHORT_S and iterations * max(expected_s, LEAST_S) < FAULTED_S / 2
 
 
 class CollectiveWorkload(Workload):
@@ -46,8 +55,9 @@ class CollectiveWorkload(Workload):
     iterations: int = Field(default=10, ge=1, le=100_000)
     iterations_by_size: dict[str, int] = Field(default_factory=dict)
     """Iterations for single sizes, by the size as written: ``{"64MiB" = 7}``."""
-    min_duration_s: Duration = Field(default=0.0, alias="min_duration")
-    """Iterations are added until a healthy trial should last this long."""
+    min_duration_s: Duration | None = Field(default=None, alias="min_duration")
+    """Iterations are added until a healthy trial should last this long; by default 0.5 s if the experiment has faults
+    and its collectives are short and take less than 0.25 s, otherwise none are added."""
     check: bool = True
     nccl_tests: str | None = None
     """The folder of a build of nccl-tests, the same on every host."""
@@ -77,9 +87,13 @@ class CollectiveWorkload(Workload):
         """The sizes of a rank's larger array, in bytes."""
         return self.sizes_bytes
 
-    def iterations_of(self, size_bytes: int, expected_s: float) -> int:
+    def iterations_of(self, size_bytes: int, expected_s: float, faulted: bool) -> int:
         """As many as requested, and at least as many as `min_duration` takes; small ones wait, whatever the rate."""
-        return max(self.asked_iterations(size_bytes), math.ceil(self.min_duration_s / max(expected_s, LEAST_S)))
+        asked = self.asked_iterations(size_bytes)
+        least_s = self.min_duration_s
+        if least_s is None:
+            least_s = FAULTED_S if faulted and are_few(asked, expected_s) else 0.0
+        return max(asked, math.ceil(least_s / max(expected_s, LEAST_S)))
 
     def asked_iterations(self, size_bytes: int) -> int:
         """As many as the experiment names, whatever they take."""

@@ -1,9 +1,14 @@
 """The distribution of recovery times: the share of trials whose traffic had recovered by a given time."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.transforms import ScaledTranslation
 
 from reports.figures import style
 from reports.metrics import METRICS
@@ -18,36 +23,55 @@ LEAST_MS = RESOLUTION_NS / 1e6
 """Where a logarithmic axis shows times of 0, which are shorter than the counters can tell."""
 
 
+APART_PT = 3.0
+"""How far apart the curves of systems stand that would cover each other."""
+
+
 def draw(frame: pd.DataFrame) -> Figure:
     """`frame`: `reports.measures.trial_frame`, one case; one step per trial, over all sizes."""
     systems, wide = style.systems_of(frame), _is_wide(frame)
     with style.applied():
         figure = style.sheet(5.6, 3.0)
-        ax = figure.subplots()
+        ax, curves = figure.subplots(), []
         for system, look in style.looks(systems).items():
             times, shares = steps(frame, system)
             times = times.clip(min=LEAST_MS) if wide else times
             if times.size:
                 # The curve starts at the foot of its first step, so that a single trial is a visible step too.
-                ax.step(
+                line = ax.step(
                     [times[0], *times], [0, *shares], where="post", color=look.color, linestyle=look.line, linewidth=1.5
                 )
-                ax.plot(
+                points = ax.plot(
                     times, shares, look.marker, color=look.color, markersize=4.5, markeredgecolor="white",
                     markeredgewidth=0.4, clip_on=False,
                 )  # fmt: skip
+                curves.append((*line, *points))
         if wide:
             ax.set_xscale("log")
             ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             ax.xaxis.set_minor_locator(NullLocator())
-            ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            ax.xaxis.set_major_formatter(
+                FuncFormatter(lambda value, _: f"{'≤ ' if value == LEAST_MS else ''}{value:g}")
+            )
         else:
-            ax.set_xlim(0, max(ax.get_xlim()[1], 2 * LEAST_MS))
+            last_ms = max(ax.get_xlim()[1], 2 * LEAST_MS)
+            ax.set_xlim(-0.03 * last_ms, last_ms)  # the axis would hide a time of 0
         ax.set_ylim(0, 104)
+        _move_apart(ax, curves)
         ax.set_xlabel(f"time from the fault until traffic was back (ms{', logarithmic' if wide else ''})")
         ax.set_ylabel("trials (%)")
         style.legend(figure, systems, style.with_values(frame, "recover_ms"))
     return figure
+
+
+def _move_apart(ax: Axes, curves: Sequence[Sequence[Line2D]]) -> None:
+    """Moves the curves side by side, each with its markers: several systems may have only times of 0."""
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    for place, curve in enumerate(curves):
+        right_in = APART_PT / 72 * (place - (len(curves) - 1) / 2)
+        for line in curve:
+            line.set_transform(ax.transData + ScaledTranslation(right_in, 0, figure.dpi_scale_trans))
 
 
 def _is_wide(frame: pd.DataFrame) -> bool:
@@ -89,8 +113,8 @@ def caption(frame: pd.DataFrame) -> str:
         f"Recovery time by system: from the fault's effect ({EFFECT}) until the struck host's other NICs, or the only "
         "one that its system uses, send at 80 % of their later speed again, in the mean of 10 ms, by their counters "
         "(read every millisecond right after the fault; before November 2026 every 10 ms). A host whose mean did not "
-        f"fall {zeros}. "
-        f"Every step is one trial; trials: {told}.{_unknown(frame)} Compared: how late each system is back."
+        f"fall {zeros}. Every step is one trial; curves that coincide stand side by side. Trials: {told}."
+        f"{_unknown(frame)} Compared: how late each system is back."
         + (f" Here {wrong}." if (wrong := _uncertain(frame)) else "")
     )
 

@@ -16,7 +16,12 @@ ALLREDUCE = Path(__file__).parents[2] / "experiments" / "allreduce.toml"
 DTYPE = '{key="workload.dtype", values=["float32", "float16"]}'
 WINDOW = '{name="window", keys=["system.env.A", "system[2].env.B"], values=[["1", "x"], ["2", "y"]], labels=["s", "l"]}'
 RATE = '{key="cluster.rate", values=["500 Mbit/s", "1 Gbit/s"]}'
-SMALL = ('workload.sizes=["1MiB"]', "workload.iterations_by_size={}", "sweep.repeats=4")
+SMALL = (
+    'workload.sizes=["1MiB"]',
+    "workload.iterations_by_size={}",
+    'workload.min_duration="0 s"',
+    "sweep.repeats=4",
+)
 
 
 def trials(*axes: str, settings: tuple[str, ...] = SMALL) -> tuple[Trial, ...]:

@@ -3,6 +3,7 @@
 from io import StringIO
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from harness.experiment.file import load
@@ -26,10 +27,11 @@ def record(trial: Trial, status: str = "ok") -> stored.Trial:
     return blank.model_copy(update={"status": status, "expected": True, "iterations": tuple(taken)})
 
 
-def text(table: CellTable, rows: int = 50) -> str:
-    out = StringIO()
-    Console(width=120, height=40, file=out).print(drawn(table, rows))
-    return out.getvalue()
+def text(table: CellTable, rows: int = 50, width: int = 120) -> str:
+    file = StringIO()
+    out = Console(width=width, height=40, file=file)
+    out.print(drawn(table, rows, out))
+    return file.getvalue()
 
 
 def board_with(done: int) -> CellTable:
@@ -49,6 +51,21 @@ def test_every_cell_shows_what_is_done_and_what_it_measured() -> None:
     assert first == [TRIALS[0].cell, "1/2", "1", "ok", "0.18", "0.12"]
     assert "1/18, about 34 s left" in shown
     assert f"{TRIALS[0].trial_id}: watch" in shown
+
+
+@pytest.mark.parametrize("width", [120, 55, 50, 40, 30, 24])
+def test_on_a_narrow_terminal_no_figure_is_cut(width: int) -> None:
+    """At 40 columns every column was cut: ``1…`` of 1/2."""
+    headings, *lines = text(board_with(3), width=width).splitlines()
+    cells, feet = lines[: len(TRIALS) // 2], lines[len(TRIALS) // 2 :]
+    assert all(len(line) <= width for line in lines)
+    assert headings.split()[:2] == ["cell", "done"]
+    for line, cell in zip(cells, board_with(3).cells.values(), strict=True):
+        name, done, *rest = line.split()
+        begin, _, end = name.partition("…")
+        assert cell.name.startswith(begin) and cell.name.endswith(end) and done == f"{cell.done}/{cell.planned}"
+        assert " ".join(rest) in ("", cell.statuses, f"{cell.statuses} 0.18", f"{cell.statuses} 0.18 0.12")
+    assert feet[0].startswith("3/18, about 30 s left") and len(feet) == (1 if width >= 55 else 2)
 
 
 def test_a_small_terminal_shows_what_changed_last_and_counts_the_rest() -> None:

@@ -44,6 +44,31 @@ def test_runs_alike_are_fine_and_a_slower_one_is_not(tmp_path: Path) -> None:
     assert {(f["metric"], f["system"]) for f in found} >= {("after_gbs", "balance"), ("slowdown", "hot_repair")}
 
 
+def on(folder: Path, **cluster: object) -> Path:
+    """The run, of another cluster."""
+    document = json.loads((folder / "run.json").read_text())
+    document["experiment"]["cluster"] |= cluster
+    (folder / "run.json").write_text(json.dumps(document))
+    return folder
+
+
+@pytest.mark.parametrize("cluster", [{"rate": "1 Gbit/s"}, {"nics": 8}, {"delay": "1 ms"}])
+def test_runs_on_different_networks_are_shown_and_not_judged(tmp_path: Path, cluster: dict[str, object]) -> None:
+    base, worse = make(tmp_path / "a"), on(slower(make(tmp_path / "b", 3)), **cluster)
+    status, text = run(base, worse)
+    assert status == 3
+    assert text.splitlines()[-1] == (
+        f"Nothing is judged, as the clusters differ in {next(iter(cluster))}. Whether NEW is worse is unknown (exit "
+        "status 3): run both on one cluster."
+    )
+    assert "regression" not in text and "after_gbs (GB/s)" in text
+    status, text = run(f"{base}@balance", f"{worse}@balance", "--json")
+    values = json.loads(text)
+    assert (status, values["regressions"]) == (3, 0) and any(f["change"] for f in values["findings"])
+    assert {finding["conclusion"] for finding in values["findings"]} == {"on another network"}
+    assert run(base, on(slower(make(tmp_path / "c", 3)), python="python3.12"))[0] == 1, "another Python is judged"
+
+
 def test_a_system_that_is_gone_is_neither_a_pass_nor_a_failure(tmp_path: Path) -> None:
     base, new = make(tmp_path / "a"), make(tmp_path / "b", 2)
     for path in new.glob("trials/*balance*/trial.json"):

@@ -105,6 +105,39 @@ def test_what_no_reader_takes_is_one_line(tmp_path: Path, more: str, set_too: li
     assert len(str(refused.value).splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "lines"),
+    [
+        ("played.csv", "at,kind,host,nic\n1,nic_down,host1,eth0\n\nx,nic_down,host1,eth0", ["line 4: at: x: is not a"]),
+        (
+            "played.csv",
+            "at,kind,host,nic,percent\n1,nic_dwn,host1,eth0\n2,loss,host9,eth0,900\n",
+            [
+                "line 2: kind: nic_dwn: unknown fault",
+                "line 3: fault 'loss': percent = 900: must be at most",
+            ],
+        ),
+        (
+            "played.jsonl",
+            '{"at": 1, "kind": "nic_down", "host": "host1", "nic": "eth0"}\n\n'
+            '{"at": 2, "kind": "nic_down", "host": "host9", "nic": "eth0"}',
+            ["line 3: host: host9: no such host"],
+        ),
+    ],
+    ids=["key", "kind and parameter", "host"],
+)
+def test_a_mistake_in_a_trace_has_its_file_and_line(tmp_path: Path, name: str, text: str, lines: list[str]) -> None:
+    path, trace = tmp_path / "x.toml", tmp_path / name
+    path.write_text(f'{ALLREDUCE.read_text()}\n[[fault]]\nname = "played"\ntrace = "{name}"\n')
+    trace.write_text(text)
+    with pytest.raises(InvalidExperimentError) as refused:
+        load(path)
+    assert [
+        line.startswith(f"{path}: fault[1].trace: {trace}: {begin}")
+        for line, begin in zip(str(refused.value).splitlines(), lines, strict=True)
+    ] == [True] * len(lines), str(refused.value)
+
+
 def test_what_may_never_end_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for endless in (tmp_path / "pipe", Path("/dev/zero"), Path("/dev/null")):

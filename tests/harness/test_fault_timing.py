@@ -91,14 +91,36 @@ def test_a_dry_run_warns_of_collectives_that_are_over_before_a_fault_comes() -> 
         experiment = load(SMOKE, ['workload.sizes=["64KiB"]', *settings])
         return [line for line in lines(experiment, plan(experiment)) if "may be over" in line]
 
-    assert warning() == [
+    assert warning('workload.min_duration="0 s"') == [
         "warning: the collectives of 3 trials with a fault (64KiB) may be over before it comes; "
         'set workload.min_duration = "0.5 s"'
     ]
+    assert not warning(), "by default there are more of them"
     assert not warning('workload.min_duration="0.5 s"')
+    assert not warning('workload.min_duration="0.5 s"', 'workload.sizes=["4"]'), "the advice is enough at every size"
     assert not warning("fault=[]")
     assert not warning("workload.backend=simulate")
     assert not warning('workload.sizes=["16MiB"]', "workload.iterations=5"), "few, but each lasts"
+
+
+def test_short_collectives_with_faults_last_until_a_fault_can_come() -> None:
+    def planned(*settings: str) -> tuple[set[int], list[str]]:
+        experiment = load(SMOKE, ['workload.sizes=["64KiB"]', *settings])
+        trials = plan(experiment)
+        told = [line for line in lines(experiment, trials) if line.startswith("note: ")]
+        return {trial.iterations for trial in trials}, told
+
+    more, told = planned("sweep.healthy=blocks")
+    assert more == planned('workload.min_duration="0.5 s"')[0] == {912}, "healthy trials, too: they are compared"
+    assert told == [
+        'note: workload.min_duration is "0.5 s" for short collectives with faults, so that a fault hits one: '
+        "64KiB has 912 iterations; another value changes that"
+    ]
+    as_written = {8}, []
+    assert planned("fault=[]") == planned('workload.min_duration="0 s"') == as_written
+    assert planned("workload.backend=simulate") == as_written, "no fault has to be aimed"
+    assert planned('workload.sizes=["8MiB"]') == as_written, "each is long"
+    assert planned("workload.iterations=500") == ({500}, []), "these last 0.27 s as they are"
 
 
 def test_a_dry_run_warns_of_a_fault_that_outlasts_its_trial() -> None:
@@ -142,6 +164,27 @@ def test_a_sweep_begins_with_the_warnings_of_its_dry_run(
         told[is_dry] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning: ")]
     assert told[False] == told[True]
     assert [line for line in told[False] if line.startswith("warning: min_duration adds iterations to 3 trials")]
+
+
+def test_a_dry_run_warns_of_a_limit_that_is_over_before_our_core_gives_up() -> None:
+    def warning(*settings: str) -> list[str]:
+        isolated = 'fault=[{kind="host_isolate", host="host1", at_progress=0.5}]'
+        experiment = load(SMOKE, [isolated, *settings])
+        return [line for line in lines(experiment, plan(experiment)) if "gives up" in line]
+
+    assert not warning(), "by default it has the time"
+    assert warning("sweep.limits.iteration=8 s") == [
+        "warning: sweep.limits.iteration, 8 s, ends 2 trials before our core gives up a host that no NIC reaches, "
+        "after 10 s; set it to 13 s or more, or lower system.env.R2CC_FAILOVER_GIVE_UP_MS"
+    ]
+    assert "sweep.limits.trial, 9 s, ends 2" in warning("sweep.limits.trial=9 s")[0]
+    assert not warning("sweep.limits.iteration=8 s", "system.env.R2CC_FAILOVER_GIVE_UP_MS=4000")
+    assert not warning("sweep.limits.iteration=8 s", "workload.backend=torch_gloo")
+    assert not warning("sweep.limits.iteration=8 s", "fault[0].lasts=2 s")
+    one_nic = 'fault=[{kind="nic_down", host="host1", rail=1, at_progress=0.5}]'
+    assert not warning("sweep.limits.iteration=8 s", one_nic)
+    both = 'fault[0].also=[{kind="blackhole", host="host1", rail=0, after="50 ms"}]'
+    assert warning("sweep.limits.iteration=8 s", one_nic, both)
 
 
 def test_a_dry_run_warns_of_a_fault_that_takes_a_hosts_only_nic_from_a_system_that_is_to_go_on() -> None:

@@ -120,6 +120,12 @@ def test_a_survivor_where_failure_is_expected_is_unexpected() -> None:
     assert word(judgement) == ("ok", False)
 
 
+def test_where_both_ends_are_expected_only_an_error_before_the_fault_is_not() -> None:
+    assert word(judge(survived(expect_on_fault="either"))) == ("ok", True)
+    assert word(judge(died(expect_on_fault="either"))) == ("failed", True)
+    assert word(judge(died(expect_on_fault="either", error_ns=BEFORE - 50 * MS))) == ("failed", False)
+
+
 def test_a_failure_of_a_system_that_should_survive_is_unexpected() -> None:
     assert word(judge(died(expect_on_fault="ok"))) == ("failed", False)
 
@@ -385,6 +391,8 @@ def test_a_nic_that_carried_nothing_was_not_hit_whatever_ranks_say(fault: Inject
         "the fault hit an idle NIC: host1 eth1 carried 0 bytes in the collective that was in flight and 0 bytes in one "
         "before it"
     )
+    aimed = judge(moving(fault, idle, aim='write nic = "busiest" instead of rail to hit one in use'))
+    assert aimed.reason == judgement.reason + '; write nic = "busiest" instead of rail to hit one in use'
     assert judge(moving(fault, idle, nic_bytes={})).status == "ok", "where ranks move no data nothing is asked"
 
 

@@ -164,6 +164,7 @@ def test_what_moved_nothing_proves_nothing_and_what_ended_says_why(builds: dict[
     assert told["idle"][0] == told["one_rail"][0] == "inconclusive"
     assert told["idle"][1].startswith("the fault hit an idle NIC: host1 eth0 carried ")
     assert told["one_rail"][1].startswith("the fault hit an idle NIC: host1 eth0 carried ")
+    assert told["one_rail"][1].endswith('; write nic = "busiest" to hit one in use')
     network = {system: record.evidence.model_dump()["network"] for (system, _), record in records.items()}
     assert network["idle"]["finding"] == "unknown" and network["one_rail"]["finding"] == "proven"
     assert {told[name][0] for name in ("header", "dies", "early")} == {"failed"}

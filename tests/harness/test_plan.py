@@ -7,7 +7,7 @@ import pytest
 from faults.base import Effect
 from harness.errors import ExperimentError
 from harness.experiment.file import load
-from harness.sweep.expectation import expected
+from harness.sweep.expectation import Came, expected
 from harness.sweep.plan import Trial, parse_only, plan, select
 
 ALLREDUCE = Path(__file__).parents[2] / "experiments" / "allreduce.toml"
@@ -74,7 +74,7 @@ def test_selections_of_what_is_not_there(text: str, line: str) -> None:
 
 
 def test_a_fault_says_how_trials_end_for_all_systems_or_for_some() -> None:
-    came = [("nic_down", (Effect("host1", "eth1", rate_factor=0.0),))]
+    came = [Came("nic_down", (Effect("host1", "eth1", rate_factor=0.0),), None)]
 
     def expectations(*settings: str) -> dict[str, str]:
         faulted = (trial for trial in trials(*settings) if trial.value("fault") == "nic_down")
@@ -84,3 +84,23 @@ def test_a_fault_says_how_trials_end_for_all_systems_or_for_some() -> None:
     assert set(expectations("fault[0].expect=failed").values()) == {"failed"}
     some = expectations('fault[0].expect={balance = "failed"}')
     assert some == {"failstop": "failed", "hot_repair": "ok", "balance": "failed"}
+
+
+@pytest.mark.parametrize(
+    ("lasts_s", "settings", "failstop"),
+    [
+        ((0.3,), (), "either"),
+        ((0.3, 4.9), (), "either"),
+        ((0.3, 5.0), (), "failed"),
+        ((0.3, None), (), "failed"),
+        ((6.0,), ("sweep.limits.give_up=8 s",), "either"),
+        ((), (), "ok"),
+    ],
+)
+def test_a_system_that_stops_at_a_loss_may_outlive_a_short_one(
+    lasts_s: tuple[float | None, ...], settings: tuple[str, ...], failstop: str
+) -> None:
+    dead, slow = Effect("host1", "eth1", rate_factor=0.0), Effect("host1", "eth0", added_delay_s=0.1)
+    came = [Came("blackhole", (dead,), s) for s in lasts_s] + [Came("delay", (slow,), None)]
+    told = {t.system.name: expected(t, came) for t in trials(*settings) if t.fault is not None}
+    assert told == {"failstop": failstop, "hot_repair": "ok", "balance": "ok"}

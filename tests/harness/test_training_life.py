@@ -1,6 +1,8 @@
 """What a rank that trains leaves for its next life, and how the stats of its groups become one; without hosts."""
 
+import asyncio
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 
 from harness.backends.core_stats import together
+from harness.backends.nics_left import answers
 from harness.backends.training_life import EVERY, LIVES, STATE, Life
 
 
@@ -144,17 +147,63 @@ restart("works", "lo@127.0.0.1")             # not exact names
 """
 
 
-def test_a_job_is_started_again_with_the_nics_that_reach_a_peer() -> None:
-    argv = ["unshare", "--map-root-user", "--net", "--mount", "sh", "-c", NICS, sys.executable, RESTARTS]
+def in_a_namespace(nics: str, restarts: str) -> list[Any]:
+    argv = ["unshare", "--map-root-user", "--net", "--mount", "sh", "-c", nics, sys.executable, restarts]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=240)
     if "unshare" in done.stderr:
         pytest.skip(f"no network namespace can be made here: {done.stderr.strip()}")
-    assert [json.loads(line) for line in done.stdout.splitlines()] == [
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_a_job_is_started_again_with_the_nics_that_reach_a_peer() -> None:
+    assert in_a_namespace(NICS, RESTARTS) == [
         [[["alone0", "down0"], []], ["=works0", "=works1"]],
         [[[], [], []], ["=works0,alone0", "=works1", "=down0"]],
         [[[], []], ["=alone0,down0", "=works1"]],
         [[[], []], ["works", "lo@127.0.0.1"]],
-    ], done.stderr
+    ]
+
+
+SWITCH = """
+set -e
+ip link set lo up
+ip link add switch type bridge
+ip link set switch up
+at=1
+for name in a0 a1 a2 a3 a4 a5 b0 alone0; do
+    ip link add $name type veth peer name $name-port
+    if [ $name != alone0 ]; then ip link set $name-port master switch; else ip link set $name-port arp off; fi
+    ip address add 192.0.2.$at/32 dev $name
+    at=$((at + 1))
+    ip link set $name up
+    ip link set $name-port up
+    echo 1 > /proc/sys/net/ipv4/conf/$name/accept_local
+    echo 1 > /proc/sys/net/ipv4/conf/$name/arp_ignore
+    echo 0 > /proc/sys/net/ipv4/conf/$name/rp_filter
+done
+echo 0 > /proc/sys/net/ipv4/conf/all/rp_filter
+for name in a0 a1 a2 a3 a4 a5 b0 alone0; do
+    until ip -o link show $name | grep -q 'state UP'; do sleep 0.02; done
+done
+exec "$0" -c "$1"
+"""
+
+
+def test_as_many_nics_as_a_host_has_reach_one_nic_of_a_peer() -> None:
+    # alone0 keeps rank 1 looking, and so its listeners open, until nobody waits for an answer any more.
+    restart = RESTARTS.partition("\nrestart(")[0] + '\nrestart("=a0,a1,a2,a3,a4,a5", "=b0,alone0")'
+    assert in_a_namespace(SWITCH, restart) == [[[[], ["alone0"]], ["=a0,a1,a2,a3,a4,a5", "=b0"]]]
+
+
+def test_a_peer_that_ends_the_connection_at_once_has_answered() -> None:
+    async def ended_at_once() -> bool:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            asked = asyncio.create_task(answers(("lo", "127.0.0.1"), server.getsockname()))
+            await asyncio.sleep(0)  # it connects
+        return await asked
+
+    assert asyncio.run(ended_at_once())
 
 
 def test_the_groups_of_a_rank_are_told_as_one() -> None:

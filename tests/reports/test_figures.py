@@ -419,9 +419,26 @@ def test_a_linear_axis_shows_times_of_0_where_they_are(frame: pd.DataFrame) -> N
     still = frame[frame["system"] == "balance"].head(3).assign(recover_ms=0.0)
     assert recovery.result(still).endswith("balance 0, at most 0 ms (3)")
     figure = recovery.draw(still)
-    assert figure.axes[0].get_xscale() == "linear" and figure.axes[0].get_xlim() == (0, 2)
+    assert figure.axes[0].get_xscale() == "linear" and figure.axes[0].get_xlim() == (-0.06, 2)
     assert drawn_times(figure) == [[0, 0, 0]]
     assert "whose mean did not fall has 0." in recovery.caption(still)
+
+
+@pytest.mark.parametrize("latest_ms", [0.0, 40.0])
+def test_systems_whose_traffic_never_fell_stand_beside_each_other_and_beside_the_axis(
+    frame: pd.DataFrame, latest_ms: float
+) -> None:
+    own = frame[frame["system"] == "balance"].head(3)
+    times = {"a": [0.0] * 3, "b": [0.0] * 3, "c": [0.0, 0.0, latest_ms]}
+    still = pd.concat([own.assign(system=system, recover_ms=ms) for system, ms in times.items()])
+    figure = recovery.draw(still)
+    figure.canvas.draw()
+    ax = figure.axes[0]
+    axis = ax.transAxes.transform((0, 0))[0]
+    firsts = [float(line.get_transform().transform(line.get_xydata())[0][0]) for line in ax.lines]
+    lines, markers = firsts[::2], firsts[1::2]
+    assert lines == markers and len(lines) == 3
+    assert min(np.diff([axis, *lines])) > 3, "pixels"
 
 
 def test_a_panel_with_fewer_repeats_says_so(frame: pd.DataFrame) -> None:

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <string_view>
 
 #include "base/crc32c.h"
 
@@ -49,17 +50,24 @@ bool Fits(const Frame& frame, size_t entry_bytes, size_t most) {
   return frame.body_bytes % entry_bytes == 0 && frame.body_bytes / entry_bytes <= most;
 }
 
-// A control frame with its body; both are covered by sums.
-std::string Encode(Frame frame, const std::string& body = "") {
-  frame.body_bytes = static_cast<uint32_t>(body.size());
+// A control frame with its body, which `put` writes to the place that it is given; both are covered by sums.
+template <typename Body>
+std::string Encode(Frame frame, size_t body_bytes, const Body& put) {
+  std::string bytes(kHeaderBytes + body_bytes, '\0');
+  auto* out = reinterpret_cast<uint8_t*>(bytes.data());
+  put(out + kHeaderBytes);
+  frame.body_bytes = static_cast<uint32_t>(body_bytes);
   frame.flags = kBodySumFlag;
-  frame.body_sum = Crc32c(body.data(), body.size());
-  std::string bytes(kHeaderBytes, '\0');
-  EncodeFrame(frame, reinterpret_cast<uint8_t*>(bytes.data()));
-  return bytes + body;
+  frame.body_sum = Crc32c(out + kHeaderBytes, body_bytes);
+  EncodeFrame(frame, out);
+  return bytes;
 }
 
-std::string ToBody(const Secret& secret) { return {reinterpret_cast<const char*>(secret.data()), secret.size()}; }
+std::string Encode(const Frame& frame, std::string_view body = "") {
+  return Encode(frame, body.size(), [body](uint8_t* out) { body.copy(reinterpret_cast<char*>(out), body.size()); });
+}
+
+std::string_view ToBody(const Secret& secret) { return {reinterpret_cast<const char*>(secret.data()), secret.size()}; }
 
 }  // namespace
 
@@ -142,17 +150,17 @@ Status DecodeFrame(const uint8_t* bytes, Frame* frame) {
 }
 
 std::string EncodeAck(uint64_t posted, const std::vector<AckEntry>& entries) {
-  std::string body(entries.size() * kAckEntryBytes, '\0');
-  auto* out = reinterpret_cast<uint8_t*>(body.data());
-  for (size_t i = 0; i < entries.size(); ++i) {
-    Put(out, i * kAckEntryBytes, entries[i].epoch);
-    Put(out, i * kAckEntryBytes + 4, entries[i].down);
-    Put(out, i * kAckEntryBytes + 8, entries[i].chunks);
-  }
   Frame frame;
   frame.type = FrameType::kAck;
   frame.a = posted;
-  return Encode(frame, body);
+  return Encode(frame, entries.size() * kAckEntryBytes, [&entries](uint8_t* out) {
+    for (const AckEntry& entry : entries) {
+      Put(out, 0, entry.epoch);
+      Put(out, 4, entry.down);
+      Put(out, 8, entry.chunks);
+      out += kAckEntryBytes;
+    }
+  });
 }
 
 std::vector<AckEntry> DecodeAckEntries(const uint8_t* body, size_t bytes) {
@@ -200,17 +208,17 @@ std::string EncodeKnock(uint64_t connection, const Secret& secret) {
 }
 
 std::string EncodeProbe(uint16_t path, uint64_t question, const std::vector<Target>& targets) {
-  std::string body(targets.size() * kTargetBytes, '\0');
-  auto* out = reinterpret_cast<uint8_t*>(body.data());
-  for (size_t i = 0; i < targets.size(); ++i) {
-    Put(out, i * kTargetBytes, targets[i].address);
-    Put(out, i * kTargetBytes + 4, uint32_t{targets[i].port});
-  }
   Frame frame;
   frame.type = FrameType::kProbe;
   frame.path = path;
   frame.a = question;
-  return Encode(frame, body);
+  return Encode(frame, targets.size() * kTargetBytes, [&targets](uint8_t* out) {
+    for (const Target& target : targets) {
+      Put(out, 0, target.address);
+      Put(out, 4, uint32_t{target.port});
+      out += kTargetBytes;
+    }
+  });
 }
 
 std::vector<Target> DecodeTargets(const uint8_t* body, size_t bytes) {
@@ -245,7 +253,7 @@ std::string EncodeNeverUp(uint16_t path, in_addr to, in_addr from) {
 std::string EncodeTestPing(size_t bytes) {
   Frame frame;
   frame.type = FrameType::kPing;
-  return Encode(frame, std::string(std::clamp<size_t>(bytes, kHeaderBytes + 1, kMostPingBytes) - kHeaderBytes, '\0'));
+  return Encode(frame, std::clamp<size_t>(bytes, kHeaderBytes + 1, kMostPingBytes) - kHeaderBytes, [](uint8_t*) {});
 }
 
 std::string EncodeRdma(RdmaStep step, uint32_t attempt, const std::string& body) {
@@ -253,7 +261,7 @@ std::string EncodeRdma(RdmaStep step, uint32_t attempt, const std::string& body)
   frame.type = FrameType::kRdma;
   frame.epoch = attempt;
   frame.a = static_cast<uint64_t>(step);
-  return Encode(frame, body.substr(0, kMostRdmaBytes));
+  return Encode(frame, std::string_view(body).substr(0, kMostRdmaBytes));
 }
 
 std::string EncodeControl(FrameType type, uint16_t path, uint32_t epoch, uint64_t a) {

@@ -154,20 +154,12 @@ Process::~Process() {
 
 void Process::ForgetAll() {
   loop_.Clear();
-  std::exchange(kept_, {});
+  std::vector<std::weak_ptr<SocketStream>> all;  // of which one may be gone with another
+  for (SocketStream* stream : streams_) all.push_back(stream->weak_from_this());
+  for (const auto& weak : all) {
+    if (auto stream = weak.lock()) stream->LetGo();
+  }
 }
-
-void Process::Keep(std::shared_ptr<SocketStream> stream, std::shared_ptr<StreamOwner> owner) {
-  const SocketStream* key = stream.get();
-  kept_[key] = {std::move(stream), std::move(owner)};
-}
-
-std::shared_ptr<StreamOwner> Process::OwnerOf(const SocketStream* stream) const {
-  auto known = kept_.find(stream);
-  return known == kept_.end() ? nullptr : known->second.second;
-}
-
-void Process::LetGo(const SocketStream* stream) { auto out = kept_.extract(stream); }
 
 void Process::LoseQueues(int rail, const std::string& reason) {
   if (rdma_ == nullptr) return;
@@ -346,12 +338,11 @@ int64_t Process::TickAll() {
     return true;
   });
   std::erase_if(sockets_, [](const auto& entry) { return entry.second->is_over() && entry.second.use_count() == 1; });
-  std::vector<std::shared_ptr<Comm>> comms;
-  comms.reserve(senders_.size() + receivers_.size());
-  for (const auto& [number, comm] : senders_) comms.push_back(comm);
-  for (const auto& [number, comm] : receivers_) comms.push_back(comm);
+  for (const auto& [number, comm] : senders_) ticked_.push_back(comm);
+  for (const auto& [number, comm] : receivers_) ticked_.push_back(comm);
   int64_t next_ns = now_ns + kTickNs;
-  for (const auto& comm : comms) next_ns = std::min(next_ns, comm->Tick(now_ns));
+  for (const auto& comm : ticked_) next_ns = std::min(next_ns, comm->Tick(now_ns));
+  ticked_.clear();
   RunProgramSoon();
   return std::max(next_ns - now_ns, kMillisecond);
 }

@@ -130,11 +130,7 @@ class Process final : public Receiver, public Asker, private plugin::Carrier {
   bool has_nothing() const;
   // Whether a stream is about to read from, or to write into, these bytes.
   bool Touches(const char* data, size_t bytes) const;
-  std::vector<const SocketStream*>& streams() { return streams_; }
-  // As a poller keeps what it watches: a stream and its owner live until the stream lets go.
-  void Keep(std::shared_ptr<SocketStream> stream, std::shared_ptr<StreamOwner> owner);
-  std::shared_ptr<StreamOwner> OwnerOf(const SocketStream* stream) const;
-  void LetGo(const SocketStream* stream);
+  std::vector<SocketStream*>& streams() { return streams_; }
 
   // Its RDMA; nullptr: TCP is all there is.
   RdmaDevice* rdma() { return rdma_.get(); }
@@ -187,14 +183,13 @@ class Process final : public Receiver, public Asker, private plugin::Carrier {
 
   World* const world_;
   const int host_;
-  std::vector<const SocketStream*> streams_;  // that exist
+  std::vector<SocketStream*> streams_;  // that exist
   Environment environment_;
   SimulatedWire wire_{this};
   SimulatedLoop loop_{this};
   std::unique_ptr<RdmaDevice> rdma_;
   VerbsShared verbs_;
   std::vector<std::weak_ptr<VerbsStream>> verbs_streams_;
-  std::map<const SocketStream*, std::pair<std::shared_ptr<SocketStream>, std::shared_ptr<StreamOwner>>> kept_;
   std::unique_ptr<Locator> locator_;
   std::unique_ptr<Witness> witness_;
   std::unique_ptr<DrainMeter> drain_meter_;
@@ -210,6 +205,7 @@ class Process final : public Receiver, public Asker, private plugin::Carrier {
   std::map<uint64_t, std::unique_ptr<Guest>> guests_;
   std::map<uint64_t, std::shared_ptr<RecvComm>> receivers_;
   std::map<uint64_t, std::shared_ptr<SendComm>> senders_;
+  std::vector<std::shared_ptr<Comm>> ticked_;  // while they are, as a tick may bring others
   std::vector<std::shared_ptr<Listening>> listening_;
   plugin::Connections connections_{this};
   std::map<uint64_t, Asked> asked_;

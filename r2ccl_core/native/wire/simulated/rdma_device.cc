@@ -27,6 +27,14 @@ int64_t PlaceOf(uint64_t number, uint64_t first, uint64_t near) {
   return static_cast<int64_t>(near) + offset;
 }
 
+// A message is no longer than devices take, and so is its place: rings with gaps between their messages would be spread
+// over memory that caches do not hold.
+RcShape WithinLimits(RcShape shape, uint32_t message_bytes) {
+  shape.send_bytes = std::min(shape.send_bytes, message_bytes);
+  shape.receive_bytes = std::min(shape.receive_bytes, message_bytes);
+  return shape;
+}
+
 }  // namespace
 
 class QueuePair : public std::enable_shared_from_this<QueuePair> {
@@ -37,12 +45,12 @@ class QueuePair : public std::enable_shared_from_this<QueuePair> {
         world_(device->world_),
         rail_(rail),
         number_(number),
-        shape_(shape),
+        shape_(WithinLimits(shape, device->world_->message_bytes)),
         psn_(psn),
         watcher_(std::move(watcher)),
         // Without a value: most of a large ring is never used.
-        memory_(std::make_unique_for_overwrite<char[]>(size_t{shape.send_slots} * shape.send_bytes +
-                                                       size_t{shape.receive_slots} * shape.receive_bytes)) {}
+        memory_(std::make_unique_for_overwrite<char[]>(size_t{shape_.send_slots} * shape_.send_bytes +
+                                                       size_t{shape_.receive_slots} * shape_.receive_bytes)) {}
 
   uint32_t number() const { return number_; }
   uint32_t psn() const { return psn_; }
@@ -375,8 +383,8 @@ namespace {
 // The process' side of a queue pair.
 class SimulatedQueue final : public RcQueue {
  public:
-  SimulatedQueue(World* world, int host, std::shared_ptr<QueuePair> pair, std::function<void(bool)> release)
-      : world_(world), host_(host), pair_(std::move(pair)), release_(std::move(release)) {}
+  SimulatedQueue(int host, std::shared_ptr<QueuePair> pair, std::function<void(bool)> release)
+      : host_(host), pair_(std::move(pair)), release_(std::move(release)) {}
   ~SimulatedQueue() override { release_(pair_->Release()); }
 
   RcAddress address() const override {
@@ -389,7 +397,7 @@ class SimulatedQueue final : public RcQueue {
     address.psn = pair_->psn();
     address.mtu = 5;
     address.receive_slots = pair_->shape().receive_slots;
-    address.receive_bytes = std::min(pair_->shape().receive_bytes, world_->message_bytes);
+    address.receive_bytes = pair_->shape().receive_bytes;
     return address;
   }
   std::string device() const override { return "simulated"; }
@@ -419,7 +427,6 @@ class SimulatedQueue final : public RcQueue {
   void TakeEvents() override { pair_->TakeEvents(); }
 
  private:
-  World* const world_;
   const int host_;
   const std::shared_ptr<QueuePair> pair_;
   const std::function<void(bool)> release_;
@@ -441,7 +448,7 @@ Status RdmaDevice::Make(const Nic& nic, const RcShape& shape, uint32_t psn, std:
   while (pairs_.contains(number)) ++number;
   auto pair = std::make_shared<QueuePair>(this, rail, number, shape, psn, std::move(watcher));
   pairs_[number] = pair;
-  *queue = std::make_unique<SimulatedQueue>(world_, host_, pair, [this, number, pair](bool fenced) {
+  *queue = std::make_unique<SimulatedQueue>(host_, pair, [this, number, pair](bool fenced) {
     auto forget = [this, number, pair] {
       auto known = pairs_.find(number);
       if (known != pairs_.end() && known->second == pair) pairs_.erase(known);

@@ -12,16 +12,26 @@ SocketStream::~SocketStream() {
 }
 
 void SocketStream::AwaitConnection(std::shared_ptr<StreamOwner> owner) {
-  process_->Keep(shared_from_this(), std::move(owner));
+  Keep(std::move(owner));
   dialling_ = wants_write_ = true;
   socket_->SetUser(this);
   socket_->Connect();
 }
 
 void SocketStream::Start() {
-  process_->Keep(shared_from_this(), std::move(owner_to_be_));
+  Keep(std::move(owner_to_be_));
   socket_->SetUser(this);
   OnChange();
+}
+
+void SocketStream::Keep(std::shared_ptr<StreamOwner> owner) {
+  kept_ = shared_from_this();
+  kept_owner_ = std::move(owner);
+}
+
+void SocketStream::LetGo() {
+  auto self = std::move(kept_);
+  auto owner = std::move(kept_owner_);
 }
 
 // As epoll, level-triggered: whoever has read and written all there is is not woken.
@@ -41,7 +51,7 @@ bool SocketStream::HasEvent() const {
 
 void SocketStream::Wake() {
   woken_ = false;
-  auto owner = process_->OwnerOf(this);
+  auto owner = kept_owner_;
   if (owner == nullptr || !open_) return;
   MutexLock lock(owner->stream_mutex());
   if (!owner->OnWake() || !open_) return;
@@ -137,11 +147,10 @@ bool SocketStream::Flush() {
 void SocketStream::Poll() {
   auto self = shared_from_this();
   char stage[8192];
-  while (open_) {
+  while (open_ && socket_->readable() > 0) {
     // As TcpStream: small frames by a copy, large bodies where they belong.
     bool small = owner_->ExpectsSmall() && reader_.body_left() < sizeof stage;
     size_t bytes = small ? socket_->Read(stage, sizeof stage) : ReadInPlace(stage, sizeof stage);
-    if (bytes == 0) break;
     owner_->OnHeard(path_);
     Status status = small ? reader_.Feed(stage, bytes) : reader_.Filled(bytes);
     if (!status.ok() && open_) return owner_->OnStreamLost(path_, status.message());
@@ -176,7 +185,7 @@ void SocketStream::Cut() {
   socket_->Reset();
   sending_ = polled_ = dialling_ = false;
   control_.Clear();
-  process_->LetGo(this);
+  LetGo();
 }
 
 void SocketStream::HangUp(const std::string& farewell) {
@@ -189,7 +198,7 @@ void SocketStream::HangUp(const std::string& farewell) {
   while (socket_->Read(unread, sizeof unread) > 0) {
   }
   socket_->Finish();
-  process_->LetGo(this);
+  LetGo();
 }
 
 }  // namespace r2ccl::simulated

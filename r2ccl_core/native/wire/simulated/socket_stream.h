@@ -50,6 +50,8 @@ class SocketStream final : public FirstStream, public SocketUser, public std::en
   void HangUp(const std::string& farewell) override;
 
   void OnChange() override;
+  // What a poller drops when it no longer watches the stream: the hold on it and on its owner.
+  void LetGo();
 
   // Whether it is about to read from, or to write into, some of these bytes of the program's.
   bool Touches(const char* data, size_t bytes) const {
@@ -58,6 +60,7 @@ class SocketStream final : public FirstStream, public SocketUser, public std::en
   }
 
  private:
+  void Keep(std::shared_ptr<StreamOwner> owner);
   bool HasEvent() const;
   void Wake();
   bool FlushControl();
@@ -67,6 +70,9 @@ class SocketStream final : public FirstStream, public SocketUser, public std::en
   Process* const process_;
   StreamOwner* const owner_;
   std::shared_ptr<StreamOwner> owner_to_be_;  // until it starts
+  // As a poller keeps what it watches, until the stream lets go.
+  std::shared_ptr<SocketStream> kept_;
+  std::shared_ptr<StreamOwner> kept_owner_;
   const int path_;
   NicTraffic* const traffic_;
   std::shared_ptr<Socket> socket_;

@@ -13,7 +13,7 @@ constexpr double kOwnQueueBytes = 0.9 * kQueueBytes;  // that streams fill, as a
 constexpr double kBurstEnds = 0.1;
 
 // Puts a train behind those that are on their way, as part of the last one where that goes on in the same step.
-void Follow(const Train& train, std::deque<Train>* coming) {
+void Follow(const Train& train, std::list<Train>* coming) {
   if (train.count == 1 && !coming->empty() && coming->back().bytes == train.bytes) {
     Train& last = coming->back();
     if (last.count == 1) last.pause_ns = train.at_ns - last.at_ns;
@@ -39,21 +39,27 @@ World::World(uint64_t seed, int hosts, int rails)
       receivers_(static_cast<size_t>(hosts), nullptr),
       is_off_(static_cast<size_t>(hosts)) {
   for (int host = 0; host < hosts; ++host) {
+    ports_[static_cast<size_t>(host)].resize(static_cast<size_t>(rails));
     for (int rail = 0; rail < rails; ++rail) {
-      Port port;
-      port.nic = {"eth" + std::to_string(rail), host * rails + rail + 1, AddressOf(host, rail), 16};
-      ports_[static_cast<size_t>(host)].push_back(port);
+      Raw(host, rail).nic = {"eth" + std::to_string(rail), host * rails + rail + 1, AddressOf(host, rail), 16};
     }
   }
 }
 
 Task& World::Add(int64_t when_ns, bool is_news) {
-  Event* event = free_event_ != nullptr ? std::exchange(free_event_, free_event_->next) : &all_events_.emplace_back();
+  if (free_event_ == nullptr) MakeEvents();
+  Event* event = std::exchange(free_event_, free_event_->next);
   event->when_ns = std::max(when_ns, now_ns_);
   event->number = next_event_++ * 2 + (is_news ? 1 : 0);
   news_ += is_news ? 1 : 0;
   queue_.Push(event);
   return event->what;
+}
+
+void World::MakeEvents() {
+  constexpr size_t kAtOnce = 64;  // a group of four hosts has about 300 of them
+  Event* events = all_events_.emplace_back(std::make_unique<Event[]>(kAtOnce)).get();
+  for (size_t i = 0; i < kAtOnce; ++i) events[i].next = std::exchange(free_event_, &events[i]);
 }
 
 bool World::Step(int64_t until_ns) {
@@ -75,14 +81,6 @@ void World::RunUntil(int64_t when_ns) {
   while (Step(when_ns)) {
   }
   now_ns_ = std::max(now_ns_, when_ns);
-}
-
-bool World::RunUntil(int64_t when_ns, const std::function<bool()>& done) {
-  while (Step(when_ns)) {
-    if (done()) return true;
-  }
-  now_ns_ = std::max(now_ns_, when_ns);
-  return done();
 }
 
 void World::SetLink(int host, int rail, bool running) {

@@ -8,9 +8,9 @@
 
 #include <netinet/in.h>
 
+#include <algorithm>
 #include <cstdint>
-#include <deque>
-#include <functional>
+#include <list>
 #include <memory>
 #include <random>
 #include <string>
@@ -136,7 +136,7 @@ struct Port {
   bool in_burst = false;
   // What others send from here, and what of others' comes here, from which host (-1: none).
   std::vector<Competitor> competitors;
-  std::deque<Train> coming;
+  std::list<Train> coming;
   int competing_host = -1;
 };
 
@@ -163,7 +163,14 @@ class World final : public Clock {
   // Lets everything happen that happens until then.
   void RunUntil(int64_t when_ns);
   // The same, until `done` says so after an event; false: time is over.
-  bool RunUntil(int64_t when_ns, const std::function<bool()>& done);
+  template <typename Done>
+  bool RunUntil(int64_t when_ns, const Done& done) {
+    while (Step(when_ns)) {
+      if (done()) return true;
+    }
+    now_ns_ = std::max(now_ns_, when_ns);
+    return done();
+  }
   uint64_t events() const { return events_; }
 
   int hosts() const { return static_cast<int>(ports_.size()); }
@@ -228,6 +235,7 @@ class World final : public Clock {
  private:
   // An empty task that is done then.
   Task& Add(int64_t when_ns, bool is_news);
+  void MakeEvents();
   Port& Raw(int host, int rail) { return ports_[static_cast<size_t>(host)][static_cast<size_t>(rail)]; }
   void LetCompetitorsGo(Port& from, int rail);
   void LetCompetitorsCome(Port& into, int rail);
@@ -246,7 +254,7 @@ class World final : public Clock {
   std::vector<int64_t>* moments_ = nullptr;
   PacketPool packets_;
   EventQueue queue_;
-  std::deque<Event> all_events_;          // which stay where they are
+  std::vector<std::unique_ptr<Event[]>> all_events_;
   Event* free_event_ = nullptr;           // of those that are over, as a list
   size_t news_ = 0;                       // of queue_
   std::vector<std::vector<Port>> ports_;  // by host and rail

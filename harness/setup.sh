@@ -78,20 +78,39 @@ extras=""
 # Python compiles the few files of PyTorch and of other tools that the tests import; all of them take 25 s.
 later=$([ "$1" = run ] || echo "--no-compile")
 stamp=".venv/.installed$extras"
+torch=.venv/.asked-for-torch # only a build for processors, which is small; where there is none, its tests are skipped
+install() { .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-warn-conflicts $later "$@"; }
+needed() { # needed EXTRA...: what this project and its extras need, one requirement a line
+    .venv/bin/python - "$@" <<'END'
+import sys, tomllib
+with open("pyproject.toml", "rb") as file:
+    project = tomllib.load(file)["project"]
+print(*project["dependencies"], *sum((project["optional-dependencies"][extra] for extra in sys.argv[1:]), []), sep="\n")
+END
+}
+building=""
 if [ ! -e "$stamp" ] || [ -n "$(find pyproject.toml r2ccl_core/native -newer "$stamp" -print -quit)" ]; then
     say "building and installing into .venv (about a minute)"
     # Where tests are asked for, a compiler's warning is an error; elsewhere the compiler may be newer than the code.
     strict=$([ "$1" = run ] || echo "--config-settings=cmake.define.CMAKE_COMPILE_WARNING_AS_ERROR=ON")
+    # Beside the compiler, since unpacking packages keeps one processor busy for as long.
     # shellcheck disable=SC2086  # words or none
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check $later $strict --editable ".$extras"
-    touch "$stamp"
+    install $strict --no-deps --editable . &
+    building=$!
+    trap 'kill "$building" 2>/dev/null || true' EXIT
+    # shellcheck disable=SC2046  # words or none
+    needed $([ "$1" = run ] || echo dev) | install --requirement /dev/stdin
 fi
-torch=.venv/.asked-for-torch # only a build for processors, which is small; where there is none, its tests are skipped
 if [ "$1" = test ] && [ ! -e "$torch" ]; then
     say "PyTorch for processors"
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile "torch==2.13.0+cpu" 2>/dev/null ||
+    install "torch==2.13.0+cpu" 2>/dev/null ||
         say "the package index has none: tests that need PyTorch are skipped"
     touch "$torch"
+fi
+if [ -n "$building" ]; then
+    wait "$building"
+    trap - EXIT
+    touch "$stamp"
 fi
 
 command=$1

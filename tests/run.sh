@@ -8,19 +8,25 @@ export PATH
 # Python starts some thousand times in here, and must not compile the same files each time.
 unset PYTHONDONTWRITEBYTECODE
 
-mypy & # takes longest of the checks, on one processor; the others run beside it
+mypy & # for half a minute on one processor; what it finds is told at once, and counts at the end
 types=$!
 trap 'kill "$types" 2>/dev/null || true' EXIT
 ruff check --quiet .
 ruff format --quiet --check .
 find r2ccl_core/native -name '*.cc' -o -name '*.h' | xargs clang-format --dry-run --Werror
 lint-imports --no-cache
-wait "$types"
-trap - EXIT
 # Workers: tests/conftest.py says how many; `-n 0` in ARGUMENTS runs all in one process.
 status=0
 pytest -n auto "$@" || status=$?
-[ "$status" = 1 ] || exit "$status"
-# Tests of real networks and processes can be wronged by those beside them. What failed is judged alone, and counts.
-echo "tests: what failed beside others runs once more, alone" >&2
-exec pytest "$@" -n 0 --last-failed --last-failed-no-failures none
+if [ "$status" = 1 ]; then
+    # Tests of real networks and processes can be wronged by those beside them. What failed is judged alone, and counts.
+    echo "tests: what failed beside others runs once more, alone" >&2
+    status=0
+    pytest "$@" -n 0 --last-failed --last-failed-no-failures none || status=$?
+fi
+if ! wait "$types"; then
+    echo "tests: mypy found mistakes, see above" >&2
+    exit 1
+fi
+trap - EXIT
+exit "$status"

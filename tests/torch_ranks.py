@@ -1,9 +1,11 @@
 """Starts the ranks of a test of PyTorch as processes of this machine, two NICs each, and holds them to their checks."""
 
+import json
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,37 +28,61 @@ def needs_entry_point(group: str) -> pytest.MarkDecorator:
     )
 
 
-def run(program: Path, *checks: str, env: Mapping[str, str] | None = None, size: int = SIZE) -> None:
+def start(
+    folder: Path,
+    jobs: Sequence[Sequence[tuple[Sequence[str], Mapping[str, str]]]],
+    env: Mapping[str, str],
+    *,
+    errors: bool = False,
+) -> list[list[tuple[int, str]]]:
+    """Exit status and words (with `errors` those to standard error, too) of every rank of every job.
+
+    A rank is what its Python is given and its environment besides `env`, which all have; `folder` is for what they say.
+    """
+    ranks = [
+        [
+            {"argv": argv, "env": env, "out": str(folder / f"{number}-{rank}.out"), "errors": errors}
+            for rank, (argv, env) in enumerate(job)
+        ]
+        for number, job in enumerate(jobs)
+    ]
+    ignored = ["-W", "ignore::FutureWarning"]
+    argv = [sys.executable, *ignored, str(Path(__file__).with_name("forked.py")), json.dumps(ranks)]
+    with subprocess.Popen(
+        argv, env={**os.environ, **env}, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as forked:
+        try:
+            told, _ = forked.communicate(timeout=270)
+        except BaseException:
+            os.killpg(forked.pid, signal.SIGKILL)
+            raise
+    assert forked.returncode == 0
+    return [
+        [(status, Path(rank["out"]).read_text()) for status, rank in zip(statuses, job, strict=True)]
+        for statuses, job in zip(json.loads(told), ranks, strict=True)
+    ]
+
+
+def run(program: Path, folder: Path, *checks: str, env: Mapping[str, str] | None = None, size: int = SIZE) -> None:
     """Runs the checks on each of `size` ranks; each must end well and say so."""
     host, _, port = free_root().partition(":")
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-W", "ignore::FutureWarning", str(program), *checks],
-            env=os.environ
-            | {
+    job = [
+        (
+            [str(program), *checks],
+            {
                 "RANK": str(rank),
                 "WORLD_SIZE": str(size),
                 "MASTER_ADDR": host,
                 "MASTER_PORT": port,
                 "R2CC_SOCKET_IFNAME": f"lo@127.{rank + 1}.0.1,lo@127.{rank + 1}.0.2",
-                "OMP_NUM_THREADS": "1",
-            }
-            | (env or {}),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
+            },
         )
         for rank in range(size)
     ]
-    try:
-        outs = [process.communicate(timeout=270)[0] for process in started]
-        said = "\n".join(f"rank {rank}: {line}" for rank, out in enumerate(outs) for line in out.splitlines())
-        assert [process.returncode for process in started] == [0] * size, said
-        for out in outs:
-            done = [line for line in out.splitlines() if line.startswith("ok ")]
-            assert done == [f"ok {name}" for name in checks], said
-            assert "leaked" not in out, said
-    finally:
-        for process in started:
-            process.kill()
-            process.communicate()
+    (ended,) = start(folder, [job], {"OMP_NUM_THREADS": "1", **(env or {})}, errors=True)
+    said = "\n".join(f"rank {rank}: {line}" for rank, (_, out) in enumerate(ended) for line in out.splitlines())
+    assert [status for status, _ in ended] == [0] * size, said
+    for _, out in ended:
+        done = [line for line in out.splitlines() if line.startswith("ok ")]
+        assert done == [f"ok {name}" for name in checks], said
+        assert "leaked" not in out, said

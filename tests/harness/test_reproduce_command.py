@@ -144,6 +144,7 @@ def test_what_cannot_be_reproduced_is_said(
 
 @pytest.mark.netns
 @pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
 def test_a_published_experiment_is_measured_on_the_local_cluster(tmp_path: Path) -> None:
     settings = ("sweep.repeats=1", "workload.min_duration=0 s", "workload.iterations=4")
     words = [word for setting in settings for word in ("--set", setting)]

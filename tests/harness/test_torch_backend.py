@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 import pytest
-from torch_ranks import NEEDS_TORCH
+from torch_ranks import NEEDS_TORCH, start
 
 from harness.backends.registry import BACKENDS
 from harness.workloads.collective import CollectiveWorkload
@@ -17,41 +17,40 @@ from r2ccl_core.model.collective import COLLECTIVES
 WORKLOAD = CollectiveWorkload(sizes=(1 << 20,))  # type: ignore[call-arg]
 
 
-def gloo(ranks: int, collective: str, *flags: str) -> list[tuple[int, list[dict[str, Any]]]]:
-    """Exit status and events of every rank."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        root = f"127.0.0.1:{probe.getsockname()[1]}"
-    argv = [sys.executable, "-m", "harness.backends.torch_rank", collective, "--library", "gloo"]
-    argv += ["--size-bytes", "300000", "--iterations", "2", "--warmup", "1", "--root", "1", *flags]
-    started = [
-        subprocess.Popen(
-            argv,
-            env=os.environ
-            | {"R2CC_RANK": str(rank), "R2CC_SIZE": str(ranks), "R2CC_ROOT": root, "GLOO_SOCKET_IFNAME": "lo"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(ranks)
-    ]
-    try:
-        # Each waits for the end of its stdin, so that is closed only after its end.
-        said = [process.stdout.read() for process in started if process.stdout]
-        return [
-            (process.wait(60), [json.loads(line) for line in out.splitlines() if line.startswith("{")])
-            for process, out in zip(started, said, strict=True)
-        ]
-    finally:
-        for process in started:
-            process.kill()
-            process.communicate()
+Gloo = dict[str, list[tuple[int, list[dict[str, Any]]]]]
+RANKS = 2
+JOBS = {
+    **{collective: (collective,) for collective in COLLECTIVES},
+    "told barriers": ("all_reduce", "--nics", "lo"),
+    "barriers of another NIC": ("all_reduce", "--nics", "eth9"),
+}
+"""By name, what torch_rank is given."""
+
+
+@pytest.fixture(scope="module")
+def gloo(tmp_path_factory: pytest.TempPathFactory) -> Gloo:
+    """Exit status and events of every rank of every job: PyTorch is imported once for all."""
+    jobs = []
+    for words in JOBS.values():
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            root = f"127.0.0.1:{probe.getsockname()[1]}"
+        argv = ["-m", "harness.backends.torch_rank", words[0], "--library", "gloo"]
+        argv += ["--size-bytes", "300000", "--iterations", "2", "--warmup", "1", "--root", "1", *words[1:]]
+        jobs.append([(argv, {"R2CC_RANK": str(rank), "R2CC_ROOT": root}) for rank in range(RANKS)])
+    common = {"R2CC_SIZE": str(RANKS), "GLOO_SOCKET_IFNAME": "lo"}
+    ended = start(tmp_path_factory.mktemp("gloo"), jobs, common)
+    return {
+        name: [(status, [json.loads(line) for line in out.splitlines() if line.startswith("{")]) for status, out in job]
+        for name, job in zip(JOBS, ended, strict=True)
+    }
 
 
 @NEEDS_TORCH
 @pytest.mark.slow
 @pytest.mark.parametrize("collective", COLLECTIVES)
-def test_every_collective_is_exact_over_gloo(collective: str) -> None:
-    for status, events in gloo(2, collective):
+def test_every_collective_is_exact_over_gloo(gloo: Gloo, collective: str) -> None:
+    assert len(gloo[collective]) == RANKS
+    for status, events in gloo[collective]:
         assert status == 0
         kinds = [(event["event"], event.get("iteration")) for event in events]
         assert kinds[0] == ("ready", None) and kinds[-1] == ("done", None)
@@ -61,11 +60,11 @@ def test_every_collective_is_exact_over_gloo(collective: str) -> None:
 
 @NEEDS_TORCH
 @pytest.mark.slow
-def test_a_rank_tells_what_its_barriers_carry() -> None:
+def test_a_rank_tells_what_its_barriers_carry(gloo: Gloo) -> None:
     """Otherwise the NIC of gloo's barriers would seem to carry its collectives."""
-    for status, (ready, *_) in gloo(2, "all_reduce", "--nics", "lo"):
+    for status, (ready, *_) in gloo["told barriers"]:
         assert status == 0 and 100 < ready["barrier_bytes"] < 20_000
-    assert [events[0]["barrier_bytes"] for _, events in gloo(2, "all_reduce", "--nics", "eth9")] == [0, 0]
+    assert [events[0]["barrier_bytes"] for _, events in gloo["barriers of another NIC"]] == [0, 0]
 
 
 def test_a_rank_without_pytorch_says_so_in_one_line() -> None:

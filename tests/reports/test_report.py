@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 from synthetic_run import make_run
 
+from reports import embed
 from reports.errors import ReportError
 from reports.flat import flat
 from reports.headline import headline
@@ -56,8 +57,11 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """With every file of its figures, whatever conftest.py says."""
     folder = make_run(tmp_path_factory.mktemp("runs"), repeats=3, sizes={1 << 20: 6})
-    return folder, write_report(folder).read_text(encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("reports.report.save", embed.save)
+        return folder, write_report(folder).read_text(encoding="utf-8")
 
 
 def small(tmp_path: Path) -> Path:

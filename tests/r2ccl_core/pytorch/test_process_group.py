@@ -12,26 +12,26 @@ pytestmark = [pytest.mark.slow, NEEDS_TORCH, needs_entry_point("torch.backends")
 
 
 @pytest.mark.parametrize("group", ["r2ccl", "cpu:r2ccl,cuda:nccl", "cuda:nccl,cpu:r2ccl"])
-def test_cuda_tensors_go_over_nccl(group: str) -> None:
+def test_cuda_tensors_go_over_nccl(group: str, tmp_path: Path) -> None:
     import torch
 
     if torch.cuda.device_count() < 2:
         pytest.skip("needs two GPUs")
-    run(PROGRAM, "on_gpus", env={"GROUP": group}, size=2)
+    run(PROGRAM, tmp_path, "on_gpus", env={"GROUP": group}, size=2)
 
 
 @pytest.mark.parametrize("group", ["cpu:r2ccl", "cpu:r2ccl,cuda:nccl"])
-def test_a_group_whose_name_asks_for_devices(group: str) -> None:
+def test_a_group_whose_name_asks_for_devices(group: str, tmp_path: Path) -> None:
     """Without a GPU its CPU part works all the same."""
-    run(PROGRAM, "reductions", "objects", "refusals", env={"GROUP": group})
+    run(PROGRAM, tmp_path, "reductions", "objects", "refusals", env={"GROUP": group})
 
 
-def test_everything_that_training_calls() -> None:
+def test_everything_that_training_calls(tmp_path: Path) -> None:
     """One start of the ranks for all: importing PyTorch is what takes the time."""
     # FSDP2 of PyTorch 2.6 uses a method of streams that its streams for CPUs lack.
     fsdp2 = () if version("torch").startswith("2.6.") else ("fsdp2",)
     run(
-        PROGRAM, "reductions", "movements", "strided", "modes_of_autograd", "zero_copy", "in_any_order",
+        PROGRAM, tmp_path, "reductions", "movements", "strided", "modes_of_autograd", "zero_copy", "in_any_order",
         "lock_is_free", "messages", "tags_used_once", "objects", "subgroups", "beside_another", "tensor_parallel",
         "refusals", "ddp", *fsdp2, "too_late", "nobody_receives", "aborted", "ddp_aborted", "again_in_the_same_store",
     )  # fmt: skip

@@ -29,12 +29,12 @@ def lacking() -> str:
     return f"torchcomms cannot be used: {asked.stderr.strip().splitlines()[-1]}" if asked.returncode else ""
 
 
-def test_every_call_over_torchcomms() -> None:
+def test_every_call_over_torchcomms(tmp_path: Path) -> None:
     if why := lacking():
         pytest.skip(why)
-    run(PROGRAM, "data_parallel", *CHECKS)
+    run(PROGRAM, tmp_path, "data_parallel", *CHECKS)
 
 
-def test_every_call_over_a_stand_in() -> None:
+def test_every_call_over_a_stand_in(tmp_path: Path) -> None:
     path = [str(PROGRAM.with_name("stand_in")), os.environ.get("PYTHONPATH", "")]
-    run(PROGRAM, *CHECKS, env={"PYTHONPATH": os.pathsep.join(filter(None, path))})
+    run(PROGRAM, tmp_path, *CHECKS, env={"PYTHONPATH": os.pathsep.join(filter(None, path))})

@@ -181,6 +181,48 @@ TEST(Explore, ASlowNicUnderSingleMessagesCostsNoMoreThanItsDeath) {
   EXPECT_LT(took_ns[1], took_ns[0] * 5 / 4);
 }
 
+// Four hosts of a GPU each, whose ring has more lanes than NICs or pieces in a row: answers wait for queues at both
+// ends, of which a host knows its own. A rule for slow pairs in which all messages of up to 64 KiB counted set healthy
+// NICs aside there, mostly after a NIC had been lost, and cost four hosts with GPUs up to a third of their speed.
+TEST(Explore, FourHealthyHostsSetNoNicAside) {
+  struct Shape {
+    int rails;
+    int64_t lanes, slices, message_bytes;
+    bool loses;  // a NIC for a while
+  };
+  constexpr int64_t kKiB = 1024;
+  constexpr Shape kShapes[] = {{3, 4, 2, 32 * kKiB, true},
+                               {4, 6, 2, 64 * kKiB, true},
+                               {4, 4, 8, 32 * kKiB, false},
+                               {4, 4, 2, 256 * kKiB, true},
+                               {4, 4, 1, 1024 * kKiB, false}};
+  for (const Shape& shape : kShapes) {
+    Scenario scenario;
+    scenario.seed = 1;
+    scenario.hosts = 4;
+    scenario.rails = shape.rails;
+    scenario.bytes_per_ns = 0.025;
+    scenario.bucket_bytes = 128 * 1024;
+    scenario.segment_bytes = 8192;
+    scenario.program_polls = true;
+    scenario.params.inline_bytes = 12288;
+    scenario.params.io_threads = scenario.params.stripes = 1;
+    scenario.ring = {.calls = INT64_MAX, .lanes = shape.lanes, .slices = shape.slices, .as_nccl = true};
+    scenario.ring.elements = shape.message_bytes / 4 * shape.slices * shape.lanes * scenario.hosts;
+    if (shape.loses) {
+      scenario.troubles = {
+          {.kind = Trouble::kLinkDown, .host = 1, .rail = 1, .at_ns = 100'000'000, .lasts_ns = 300'000'000}};
+    }
+    constexpr int64_t kUntilNs = 800'000'000;
+    Outcome outcome = WatchScenario(scenario, kUntilNs, 1, kUntilNs, true);
+    EXPECT_EQ(outcome.wrong, "");
+    EXPECT_FALSE(outcome.calls.empty());
+    EXPECT_EQ(outcome.log.find("path_held"), std::string::npos)
+        << shape.lanes << " lanes, messages of " << shape.message_bytes << " bytes\n"
+        << outcome.log;
+  }
+}
+
 TEST(Explore, AConnectionOfNcclsSpreadsOverItsStripes) {
   Scenario scenario = TwoHosts();
   scenario.params.stripes = 3;

@@ -86,7 +86,7 @@ bool Socket::ReadProgress(Progress* progress) const {
   progress->since_ack_ns = world_->Now() - word_ns_;
   progress->packet_bytes = static_cast<uint32_t>(segment_bytes());
   progress->segments = segments_;
-  progress->resent = resent_;
+  progress->resent = resent_ - std::min(resent_, told_again_);
   return true;
 }
 
@@ -99,6 +99,7 @@ PacketPointer Socket::Segment(uint64_t first) const {
   packet->expected = expected_;
   packet->window = window();
   packet->taken = taken_;
+  packet->again = again_;
   for (const auto& [place, bytes] : ahead_) {
     if (!packet->ahead.empty() && packet->ahead.back().second >= place) {
       packet->ahead.back().second = std::max<uint64_t>(packet->ahead.back().second, place + bytes.size());
@@ -338,6 +339,7 @@ void Socket::TakeWord(const Packet& packet) {
   peer_window_ = packet.window;
   if (packet.window > 0) probes_ = 0;
   delivered_ = std::max(delivered_, packet.taken);
+  told_again_ = std::max(told_again_, packet.again);
   uint64_t ends_at = unacked_ + out_.size();
   if (packet.expected > unacked_) {
     auto count = static_cast<size_t>(std::min(packet.expected, ends_at) - unacked_);
@@ -382,6 +384,8 @@ void Socket::TakeBytes(const Packet& packet) {
   ++taken_;
   bool waits = !in_.empty() && ahead_.empty() && packet.first == expected_ && !packet.bytes.empty();
   uint64_t end = packet.first + packet.bytes.size();
+  bool came_before = end <= expected_ || ahead_.contains(packet.first);
+  if (came_before && !packet.bytes.empty()) ++again_;
   if (end > expected_ && end <= expected_ + window()) {
     if (packet.first <= expected_) {
       in_.Append(std::string_view(packet.bytes).substr(expected_ - packet.first));

@@ -135,6 +135,8 @@ class Socket : public std::enable_shared_from_this<Socket> {
   ByteQueue in_;  // in order, not read
   uint64_t expected_ = 0;
   std::map<uint64_t, std::string> ahead_;
+  uint32_t again_ = 0;       // packets whose bytes had come before
+  uint32_t told_again_ = 0;  // the same, of the other end
   uint32_t taken_ = 0;
   bool peer_ends_ = false;
   uint64_t peer_end_ = 0;

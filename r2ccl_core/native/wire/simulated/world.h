@@ -49,6 +49,7 @@ struct PacketHead {
   uint64_t expected = 0;  // the place of the byte that the sending side wants next
   uint64_t window = 0;    // how many more it takes
   uint32_t taken = 0;     // packets that it has taken so far, in whatever order
+  uint32_t again = 0;     // of them, those whose bytes it had already, as TCP tells (DSACK)
   bool last = false;      // nothing follows; of a reset: nobody listens; of RDMA: the message ends
   bool demands = false;   // asks for word of what was taken; of an answer to RDMA: a packet is missing
   uint64_t address = 0;   // of a write by RDMA: where the bytes belong; the key is `window`

@@ -280,7 +280,7 @@ class Communicator:
         self.isend(data, to, tag).wait()
 
     def recv(self, into: np.ndarray, source: int, tag: int = 0) -> np.ndarray:
-        """Receives the next message that `source` sends with `tag`, into an array of its size in bytes."""
+        """Receives the next message that `source` sends with `tag`, into an array of its data type and size."""
         return self.irecv(into, source, tag).wait()
 
     def isend(self, data: np.ndarray, to: int, tag: int = 0) -> Pending[None]:
@@ -290,7 +290,7 @@ class Communicator:
 
         def call() -> None:
             with self._together():
-                finish(self._peers.send(_bytes(data), to, tag), data)
+                finish(self._peers.send(data, to, tag))
 
         return self._message_line("send", to, tag).begin(call)
 
@@ -304,7 +304,7 @@ class Communicator:
 
         def call() -> np.ndarray:
             with self._together():
-                finish(self._peers.receive(_bytes(into), source, tag), into, f"rank {source}")
+                finish(self._peers.receive(into, source, tag), into, f"rank {source}")
             return into
 
         return self._message_line("recv", source, tag).begin(call)
@@ -317,7 +317,7 @@ class Communicator:
         self._check_open("register")
         if not (array.flags.c_contiguous and array.flags.writeable):
             raise UsageError("register: the array is not contiguous or may not be written to")
-        registered: Registered = self._nets.outer.register(_bytes(array))
+        registered: Registered = self._nets.outer.register(buffers.as_bytes(array))
         return registered
 
     def start(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Pending[T]:
@@ -508,6 +508,8 @@ class Communicator:
         self._check_open(what)
         buffers.check_array(what, "data" if what == "send" else "into", data)
         arguments.whole("tag", tag)
+        if data.dtype.hasobject:
+            raise UsageError(f"{what} of Python objects: their memory means nothing to another rank; convert them")
         if not 0 <= arguments.whole(f"{what}: rank", rank) < self.size or rank == self.rank:
             raise UsageError(
                 f"{what} with rank {rank}: give another one of the {self.size} ranks than this, {self.rank}"
@@ -603,7 +605,7 @@ class Communicator:
         with self._together():
             executor = self._programs.executor(schedule, source.size)
             what = buffers.name_of(source.dtype), op, schedule.collective, schedule.root, self._bootstrap.calls
-            executor.run(_bytes(source), _bytes(result), *what, self._bootstrap.wait_long)
+            executor.run(buffers.as_bytes(source), buffers.as_bytes(result), *what, self._bootstrap.wait_long)
         return result
 
     def _enter(self, collective: str, source: np.ndarray, op: str = "", root: int = 0) -> None:
@@ -671,7 +673,3 @@ def _read_mode(mode: int | None) -> int:
         modes = "0 (fail-stop), 1 (hot repair), 2 (Balance) or 3 (Balance and R2CC-AllReduce)"
         raise UsageError(f"R2CC_MODE={text}: use {modes}")
     return int(text)
-
-
-def _bytes(array: np.ndarray) -> np.ndarray:
-    return array.reshape(-1).view(np.uint8)

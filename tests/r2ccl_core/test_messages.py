@@ -10,7 +10,7 @@ import pytest
 
 from r2ccl_core.control.bootstrap import Bootstrap
 from r2ccl_core.control.rendezvous import free_root
-from r2ccl_core.errors import MismatchedCallError, PeerLostError, R2cclError, UsageError
+from r2ccl_core.errors import MismatchedCallError, PeerLostError, UsageError
 from r2ccl_core.runtime.communicator import Communicator
 
 
@@ -128,6 +128,7 @@ def test_a_group_is_split_by_color_and_ordered_by_key(group: Group) -> None:
     [
         (lambda comm: comm.isend(np.ones(1), comm.rank), "give another one of the 3 ranks"),
         (lambda comm: comm.irecv(np.ones(1), 9), "recv with rank 9"),
+        (lambda comm: comm.isend(np.array([None]), (comm.rank + 1) % 3), "of Python objects"),
         (lambda comm: comm.irecv(np.ones((4, 4))[:, 1], (comm.rank + 1) % 3), "not contiguous"),
     ],
 )
@@ -149,13 +150,51 @@ def test_a_message_of_another_size_and_an_end_of_the_group_are_errors_of_who_wai
             waiting = comm.irecv(np.empty(5), 1, 2)
         else:
             waiting = comm.irecv(np.empty(4), 0)
-        with pytest.raises(R2cclError) as caught:
+        with pytest.raises(MismatchedCallError) as caught:
             waiting.wait(60)
         return str(caught.value)
 
     first, second = own.run(work)
     assert "24 bytes, and the array for it 32" in second and "24 bytes" in first
     own.close()
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"), [("float64", "float32"), ("float32", "int32"), ("float32", ">f4"), ("complex64", "M8[D]")]
+)
+def test_a_message_of_another_data_type_is_an_error_though_its_bytes_would_fit(given: str, taken: str) -> None:
+    own = Group(2)
+
+    def work(comm: Communicator) -> str:
+        fits = np.zeros(24 // np.dtype(given).itemsize, given), np.zeros(24 // np.dtype(taken).itemsize, taken)
+        if comm.rank == 0:
+            comm.send(fits[0], 1)
+        else:
+            with pytest.raises(MismatchedCallError):
+                comm.recv(fits[1], 0)
+        with pytest.raises(MismatchedCallError) as caught:
+            comm.barrier()
+        return str(caught.value)
+
+    expected = f"rank 1: the message of rank 0 is of {given}, and the array for it of {np.dtype(taken)}"
+    assert own.run(work) == [expected] * 2
+    own.close()
+
+
+def test_messages_of_every_data_type_and_none_arrive_as_they_are(group: Group) -> None:
+    record = np.dtype([("place", "<i4"), ("value", "<f8")])
+    types = [*map(np.dtype, ("int16", "complex128", "U3", "M8[D]", ">i8", "bool")), record]
+
+    def work(comm: Communicator) -> list[str]:
+        if comm.rank == 0:
+            begun = [comm.isend(np.ones(size, dtype), 1, 5) for dtype in types for size in (3, 0)]
+        elif comm.rank == 1:
+            begun = [comm.irecv(np.empty(size, dtype), 0, 5) for dtype in types for size in (3, 0)]
+        else:
+            return []
+        return [str(pending.wait(60)) for pending in begun]
+
+    assert group.run(work)[1] == [str(np.ones(size, dtype)) for dtype in types for size in (3, 0)]
 
 
 def test_who_waits_for_a_message_hears_of_an_abort() -> None:

@@ -76,11 +76,8 @@ def _alone(call: "Callable[Concatenate[Communicator, P], T]") -> "Callable[Conca
 
     @wraps(call)
     def alone(self: "Communicator", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        if not self._inherited and (count := self._line.pending):
-            began = f"{count} call{'s' * (count > 1)} begun by start"
-            raise UsageError(
-                f"{call.__name__} while {began} may still run: wait for them first, or start this one, too"
-            )
+        if not self._inherited:
+            self._refuse_beside_begun(call.__name__)
         with nullcontext() if self._inherited else self._turn.of(call.__name__):
             return call(self, *args, **kwargs)
 
@@ -408,12 +405,23 @@ class Communicator:
             stats["events"] = sorted([*stats["events"], *self._switching.events], key=lambda event: event["t_ns"])
         return stats
 
-    @_alone
     def close(self) -> None:
-        """Leaves the group; waits for the others for a few seconds if necessary. Idempotent."""
+        """Leaves the group; waits for the others for a few seconds if necessary. Idempotent. Calls that still run are
+        refused, except those of a group that is over: they end at once, and are waited for."""
+        if self._inherited:
+            self._closed = True
+            return  # the group is the parent's
+        over = self._bootstrap.cause is not None
+        if over:
+            self._line.close(_FAREWELL_S)
+        self._refuse_beside_begun("close")
+        with self._turn.of("close", _FAREWELL_S if over else 0.0):
+            self._leave()
+
+    def _leave(self) -> None:
         self._closed = True
-        if self._inherited or (self._release is not None and not self._release.alive):
-            return  # the group is the parent's, or this rank has left it before
+        if self._release is not None and not self._release.alive:
+            return  # this rank has left it before
         for line in (self._line, *self._message_lines.values()):
             line.close(_FAREWELL_S)
         # A peer that still waits for its last acknowledgement must not see this end closed.
@@ -560,6 +568,11 @@ class Communicator:
             fits = f"{part.size * self.size} contiguous elements of {part.dtype}"
             raise UsageError(f"{what}: the root's array must have {fits}, a block for every rank")
         return whole
+
+    def _refuse_beside_begun(self, what: str) -> None:
+        if count := self._line.pending:
+            began = f"{count} call{'s' * (count > 1)} begun by start"
+            raise UsageError(f"{what} while {began} may still run: wait for them first, or start this one, too")
 
     def _check_open(self, what: str) -> None:
         if self._inherited:

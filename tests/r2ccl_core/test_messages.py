@@ -1,5 +1,7 @@
 """Calls begun and waited for, single messages, gather, scatter and split, on real sockets."""
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -7,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conditions import until
 
 from r2ccl_core.control.bootstrap import Bootstrap
 from r2ccl_core.control.rendezvous import free_root
@@ -228,6 +231,61 @@ def test_a_scatter_that_the_root_was_refused_and_left_is_no_wait_for_ever() -> N
 
     told = own.run(work)
     assert len(set(told)) == 1 and "the ranks lost step" in told[0], told
+    own.close()
+
+
+LEAVES = """
+import sys
+import numpy as np
+from r2ccl_core import Communicator
+rank, root, way = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+comm = Communicator(rank, 2, root, nics=[("lo", f"127.{1 + rank}.0.1")])
+if way == "with":
+    with comm:  # whose calls still make their connections
+        begun = [comm.start(comm.all_reduce, np.ones(1 << 20)) for _ in range(9)], comm.irecv(np.ones(3), 1 - rank)
+        raise ValueError("of the program")
+comm.all_reduce(np.ones(4))
+if rank == 0:  # the other one's calls cannot end
+    begun = [comm.start(comm.all_reduce, np.ones(1 << 20)) for _ in range(9)]
+comm.abort("enough")
+comm.close()
+"""
+
+
+@pytest.mark.parametrize("way", ["with", "abort"])
+def test_who_leaves_a_group_that_is_over_waits_for_the_calls_that_it_began(way: str) -> None:
+    argv = [sys.executable, "-c", LEAVES]
+    root = free_root()
+    ranks = [subprocess.Popen([*argv, str(rank), root, way], stderr=subprocess.PIPE, text=True) for rank in range(2)]
+    told = [rank.communicate(timeout=240)[1] for rank in ranks]
+    if way == "with":
+        assert all(text.count("Error") == 1 and text.endswith("ValueError: of the program\n") for text in told), told
+        assert not any("leaked" in text for text in told), told
+    else:
+        assert told == ["", ""]
+
+
+def test_who_leaves_a_group_that_is_over_waits_for_the_call_of_another_thread() -> None:
+    own = Group(2)
+
+    def another_runs(comm: Communicator) -> bool:
+        with pytest.raises(UsageError) as refused:
+            comm.all_reduce(None)  # type: ignore[arg-type]
+        return "while barrier runs on thread" in str(refused.value)
+
+    def work(comm: Communicator) -> str:
+        if comm.rank == 1:
+            with pytest.raises(PeerLostError) as caught:
+                comm.recv(np.empty(1), 0)
+            return str(caught.value)
+        with ThreadPoolExecutor(1) as other, pytest.raises(ValueError, match="mine"), comm:
+            waiting = other.submit(comm.barrier)
+            until(waiting.running)
+            until(lambda: another_runs(comm))
+            raise ValueError("mine")
+        return str(waiting.exception(60))
+
+    assert own.run(work) == ["rank 0: ValueError: mine"] * 2
     own.close()
 
 

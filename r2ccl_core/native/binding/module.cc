@@ -403,7 +403,8 @@ NB_MODULE(_native, module) {
   nb::class_<PyRequest>(module, "Request")
       .def("test", &PyRequest::Test, "(done, size in bytes)")
       .def("wait", &PyRequest::Wait, "timeout_s"_a = 60.0, "Size in bytes of the message.")
-      .def_prop_ro("tag", [](PyRequest& self) { return self.tag; }, "What the sending end gave, of a message received.");
+      .def_prop_ro(
+          "tag", [](PyRequest& self) { return self.tag; }, "What the sending end gave, of a message received.");
 
   nb::class_<PyComm<SendComm>>(module, "SendComm")
       .def(

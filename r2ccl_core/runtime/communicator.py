@@ -602,10 +602,10 @@ class Communicator:
         self, collective: str, source: np.ndarray, result: np.ndarray, op: str = "sum", root: int = 0
     ) -> np.ndarray:
         """Runs the selected schedule from `source` into `result`, which have equal sizes."""
+        self._enter(collective, source, op if reduces(collective) else "", root)
         if self._switching is not None and self._policy.plans and not self._calibrated:
             with self._together():
                 self._calibrate()
-        self._enter(collective, source, op if reduces(collective) else "", root)
         if self._switching is None:
             schedule = self.schedule(collective, source.nbytes, root)
         else:
@@ -624,7 +624,8 @@ class Communicator:
     def _enter(self, collective: str, source: np.ndarray, op: str = "", root: int = 0) -> None:
         where = f" with root {root}" if root else ""
         how = f" ({op})" if op else ""
-        self._begin(f"{collective} of {source.size} {buffers.name_of(source.dtype)}{how}{where}")
+        count = source.size // self.size if collective == "all_gather" else source.size  # as the program gave it
+        self._begin(f"{collective} of {count} {buffers.name_of(source.dtype)}{how}{where}")
 
     def _scratch_like(self, array: np.ndarray) -> np.ndarray:
         """A reusable array of the same size: fresh memory costs as much as a fast network."""
@@ -657,7 +658,7 @@ class Communicator:
         rings = selection(SchedulePolicy(tree_bytes=0))
 
         def run(data: np.ndarray) -> np.ndarray:
-            return self.run(rings("all_reduce", data.nbytes, self._health, Cost()), data, data)
+            return self._execute(rings("all_reduce", data.nbytes, self._health, Cost()), data, data, "sum")
 
         own = _COST.pack(*calibration.measure(run, self.size))
         measured = [_COST.unpack(part) for part in self._bootstrap.exchange(own, "calibrate")]

@@ -256,6 +256,42 @@ def test_ranks_that_call_different_things_hear_that_they_did(first: Calls, other
     group.close()
 
 
+@pytest.mark.parametrize("mode", [2, 3])
+@pytest.mark.parametrize(
+    ("first", "second", "told"),
+    [
+        (lambda comm, own: comm.all_reduce(own), lambda comm, own: comm.all_gather(own),
+         ("all_reduce of 8 float32 (sum)", "all_gather of 8 float32")),
+        (lambda comm, own: comm.all_reduce(np.ones(1 << 20)), lambda comm, own: comm.all_reduce(own),
+         ("all_reduce of 1048576 float64 (sum)", "all_reduce of 8 float32 (sum)")),
+        (lambda comm, own: comm.barrier(), lambda comm, own: comm.all_reduce(own),
+         ("barrier", "all_reduce of 8 float32 (sum)")),
+        (lambda comm, own: comm.all_reduce(own), lambda comm, own: comm.close(),
+         ("all_reduce of 8 float32 (sum)", "close")),
+    ],
+    ids=["collective", "large", "barrier", "close"],
+)  # fmt: skip
+def test_ranks_whose_first_calls_differ_hear_which_they_are(
+    first: Calls, second: Calls, told: tuple[str, str], mode: int
+) -> None:
+    """Though they then also make different connections, or none."""
+    group = Group(2, mode)
+
+    def work(comm: Communicator) -> str:
+        own = np.full(8, comm.rank, np.float32)
+        if comm.rank == 1 and told[1] == "close":
+            second(comm, own)
+            return ""
+        with pytest.raises(MismatchedCallError) as caught:
+            (second if comm.rank else first)(comm, own)
+        return str(caught.value)
+
+    said = group.run(work)
+    expected = f"rank 0 is at {told[0]!r} while rank 1 is at {told[1]!r}: the ranks lost step"
+    assert [text for text in said if text] == [expected] * (1 if told[1] == "close" else 2)
+    group.close()
+
+
 def test_what_an_earlier_call_left_on_the_way_is_not_taken_for_a_later_ones() -> None:
     group = Group(2)
 

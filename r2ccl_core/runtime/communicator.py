@@ -55,6 +55,10 @@ from r2ccl_core.runtime.turn import Turn
 _BLOCKS = -1  # the tag of parts of a gather or scatter
 _COST = struct.Struct("!dd")
 _FAREWELL_S = 5.0
+_TO_START = (
+    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "send_recv", "all_to_all", "gather", "scatter",
+    "send", "recv", "run", "connect", "barrier", "exchange", "split",
+)  # fmt: skip
 
 # How the core says that a peer gave up. The peer knows why, and its own word may be on the way.
 _HEARSAY = (
@@ -318,15 +322,20 @@ class Communicator:
         return registered
 
     def start(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Pending[T]:
-        """Starts `call`, a method of this communicator, after all calls that were started before: ``pending =
-        comm.start(comm.all_reduce, array)``. It runs on a separate thread that does not hold the interpreter's lock
-        while bytes move. Every rank starts the same calls in the same order; their arrays must not change until the
-        call has ended.
+        """Starts `call`, a collective or a message of this communicator, after all calls that were started before:
+        ``pending = comm.start(comm.all_reduce, array)``. It runs on a separate thread that does not hold the
+        interpreter's lock while bytes move. Every rank starts the same calls in the same order; their arrays must not
+        change until the call has ended.
         """
         self._check_open("start")
-        if not callable(call):
-            raise UsageError(f"start of {call!r}: give a method, as in comm.start(comm.all_reduce, array)")
-        return self._line.begin(partial(call, *args, **kwargs))
+        name = getattr(call, "__name__", None)
+        if getattr(call, "__self__", None) is not self or name not in _TO_START:
+            given = getattr(call, "__qualname__", repr(call))
+            remedy = "give a method that communicates, of this communicator: comm.start(comm.all_reduce, array)"
+            raise UsageError(f"start of {given}: {remedy}")
+        arguments.fit(f"start of {name}", call, args, kwargs)
+        begun: Pending[T] = self._line.begin(partial(call, *args, **kwargs))
+        return begun
 
     @_alone
     def split(self, color: int | None, key: int = 0, timeout_s: float = 30.0) -> "Communicator | None":

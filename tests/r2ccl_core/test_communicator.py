@@ -407,7 +407,7 @@ def test_executors_are_kept_for_the_last_used_sizes() -> None:
 
 
 def test_what_cannot_be_reduced_is_refused_in_one_line() -> None:
-    with Communicator(0, 1) as comm:
+    with Communicator(0, 1) as comm, Communicator(0, 1) as other:
         good = np.ones(4, np.float32)
         for send, recv, op, words in [
             (np.ones(4, np.complex64), None, "sum", "complex64"),
@@ -450,8 +450,15 @@ def test_what_cannot_be_reduced_is_refused_in_one_line() -> None:
             comm.recv([0.0], 1)  # type: ignore[arg-type]
         with pytest.raises(UsageError, match=r"^color='a': give a whole number"):
             comm.split("a")  # type: ignore[arg-type]
-        with pytest.raises(UsageError, match=r"^start of 'all_reduce': give a method"):
-            comm.start("all_reduce", good)  # type: ignore[arg-type]
+        for call in ("all_reduce", print, comm.close, comm.isend, other.all_reduce, Communicator.all_reduce):
+            told = re.escape(getattr(call, "__qualname__", repr(call)))
+            with pytest.raises(UsageError, match=f"^start of {told}: give a method that communicates"):
+                comm.start(call, good)  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match=r"^start of all_reduce: missing .*'send'; it takes send: .*, op: str ="):
+            comm.start(comm.all_reduce)  # type: ignore[call-arg]
+        with pytest.raises(UsageError, match=r"^start of all_reduce: .*'out'; it takes send: "):
+            comm.start(comm.all_reduce, good, out=good)  # type: ignore[call-arg]
+        assert comm.start(comm.exchange, data=b"it").wait() == [b"it"]
         with pytest.raises(UsageError, match=r"^all_reduce: send is float32 and recv is float64; give"):
             comm.all_reduce(good, good.astype(np.float64))
         with pytest.raises(UsageError, match=r"^all_gather over 1 ranks: recv has 5 elements; give one of 4 elements"):

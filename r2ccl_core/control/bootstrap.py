@@ -370,7 +370,8 @@ class Bootstrap:
         self._decide(reason)
 
     def _decide(self, reason: str, kind: type[R2cclError] = PeerLostError) -> str:
-        """Makes `reason` the cause unless there is one, and tells those concerned."""
+        """Makes `reason`, as one line, the cause unless there is one, and tells those concerned."""
+        reason = " ".join(reason.splitlines())
         with self._deciding:
             if self._decided is not None or self._closed:
                 return self._decided or reason

@@ -53,6 +53,15 @@ def parameters(value: object) -> dict[str, str | int]:
     return dict(value or {})
 
 
+def octets(what: str, value: object) -> bytes:
+    """`value`, bytes or memory, as bytes."""
+    if isinstance(value, str):
+        raise UsageError(f"{what} takes bytes, not text: give its encode()")
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise UsageError(f"{what} takes bytes, not {type(value).__name__}: encode it, with json.dumps().encode() say")
+    return bytes(value)
+
+
 def function(name: str, value: object) -> None:
     """Raises `UsageError` unless `value` can be called, or is None."""
     if value is not None and not callable(value):

@@ -391,6 +391,7 @@ class Communicator:
     @_alone
     def exchange(self, data: bytes) -> list[bytes]:
         """Returns what every rank gave, by rank. For small agreements, over the management network."""
+        data = arguments.octets("exchange", data)
         self._begin("exchange")
         return self._bootstrap.exchange(data)
 

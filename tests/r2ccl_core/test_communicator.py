@@ -459,6 +459,11 @@ def test_what_cannot_be_reduced_is_refused_in_one_line() -> None:
         with pytest.raises(UsageError, match=r"^start of all_reduce: .*'out'; it takes send: "):
             comm.start(comm.all_reduce, good, out=good)  # type: ignore[call-arg]
         assert comm.start(comm.exchange, data=b"it").wait() == [b"it"]
+        with pytest.raises(UsageError, match=r"^exchange takes bytes, not text: give its encode\(\)"):
+            comm.exchange("text")  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match=r"^exchange takes bytes, not int: encode it"):
+            comm.exchange(3)  # type: ignore[arg-type]
+        assert comm.exchange(memoryview(b"it")) == [b"it"]  # type: ignore[arg-type]
         with pytest.raises(UsageError, match=r"^all_reduce: send is float32 and recv is float64; give"):
             comm.all_reduce(good, good.astype(np.float64))
         with pytest.raises(UsageError, match=r"^all_gather over 1 ranks: recv has 5 elements; give one of 4 elements"):

@@ -200,20 +200,22 @@ def test_messages_of_every_data_type_and_none_arrive_as_they_are(group: Group) -
     assert group.run(work)[1] == [str(np.ones(size, dtype)) for dtype in types for size in (3, 0)]
 
 
-def test_who_waits_for_a_message_hears_of_an_abort() -> None:
+@pytest.mark.parametrize(("reason", "told"), [("enough", "enough"), ("two\nlines", "two lines")])
+@pytest.mark.parametrize("who", [0, 1])
+def test_who_waits_for_a_message_hears_of_an_abort_in_one_line(reason: str, told: str, who: int) -> None:
     own = Group(2)
 
     def work(comm: Communicator) -> str:
-        if comm.rank == 1:
+        if comm.rank == who:
             comm.barrier()
-            return comm.abort("enough")
-        waiting = comm.irecv(np.empty(4), 1)
+            return comm.abort(reason)
+        waiting = comm.irecv(np.empty(4), who)
         comm.barrier()
         with pytest.raises(PeerLostError) as caught:
             waiting.wait(60)
         return str(caught.value)
 
-    assert own.run(work) == ["rank 1: enough"] * 2
+    assert own.run(work) == [f"rank {who}: {told}"] * 2
     own.close()
 
 

@@ -121,8 +121,8 @@ class Communicator:
         `mode` (default: R2CC_MODE, else 2) is 0 fail-stop, 1 hot repair onto one back-up NIC, 2 Balance, 3 Balance and
         R2CC-AllReduce after a loss. `options` set the transport's R2CC_* parameters by name. `policy` selects the
         schedules (default: from the environment; the same on every rank). `on_nic` is called, on a separate thread,
-        when a NIC of this rank is lost and when it is back; both are also logged. Raises `UsageError` for bad
-        arguments, and `TransportError` if ranks are missing after `timeout_s` or were refused.
+        when a NIC of this rank is lost or held back and when it is back; this is also logged. Raises `UsageError` for
+        bad arguments, and `TransportError` if ranks are missing after `timeout_s` or were refused.
         """
         self.rank, self.size = arguments.whole("rank", rank), arguments.whole("size", size)
         self._root, timeout_s = arguments.address(root), arguments.seconds("timeout_s", timeout_s)

@@ -206,6 +206,12 @@ PyComm<RecvComm>* Accept(PyListener& listener, double timeout_s) {
   return new PyComm<RecvComm>(listener.net, comm);  // Python takes ownership
 }
 
+std::string StateOf(const NicHealth& health) {
+  if (health.down == 0) return "up";
+  if (health.up > 0) return "partial";
+  return health.held > 0 ? "held" : "down";
+}
+
 // Cheap enough to be asked a hundred times a second, as the following of losses does.
 nb::list Nics(Net& net) {
   Environment& environment = net.environment();
@@ -221,7 +227,7 @@ nb::list Nics(Net& net) {
     nic["paths_down"] = health[i].down;
     nic["paths_held"] = health[i].held;
     nic["paths_cut_off"] = health[i].cut_off;
-    nic["state"] = health[i].down == 0 ? "up" : (health[i].up == 0 ? "down" : "partial");
+    nic["state"] = StateOf(health[i]);
     nics.append(nic);
   }
   return nics;

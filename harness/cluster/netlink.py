@@ -18,6 +18,7 @@ from harness.cluster import namespaces, sysctls
 from harness.cluster.layout import MANAGEMENT_ALIAS, MANAGEMENT_NIC, SUBNETS, UPLINK_PREFIX, HostLayout, Layout
 from harness.cluster.spec import LocalSpec, VmsSpec
 from harness.errors import ClusterError
+from harness.interrupt import unbroken
 from r2ccl_core.model.token_bucket import HANDLE, TokenBucket
 
 REMEDIES = {
@@ -36,12 +37,17 @@ NETEM_PACKETS = 100_000
 """Packets that a delay may hold; this limit must never be the one that drops a packet."""
 
 
-def _route() -> Any:
-    """A socket to the kernel's network configuration. Its library is imported only by callers that make a network: the
-    import takes 0.4 s of a processor, as much as the rest of the command `sweep`."""
+@contextmanager
+def _route() -> Iterator[Any]:
+    """A socket to the kernel's network configuration. A stop takes effect after its context: the socket has an event
+    loop of asyncio, which complains where it is broken off while it is made or closed.
+
+    The library is imported only by callers that make a network: the import takes 0.4 s of a processor, as much as the
+    rest of the command `sweep`."""
     from pyroute2 import IPRoute
 
-    return IPRoute()
+    with unbroken(), IPRoute() as ip:
+        yield ip
 
 
 def used_subnets() -> set[str]:

@@ -12,7 +12,7 @@ from harness.errors import ExitCode
 from harness.experiment.examples import found
 from harness.experiment.file import load
 from harness.hosts.base import Host
-from harness.sweep.interrupt import status_of, stoppable
+from harness.interrupt import status_of, stoppable
 
 
 def up(file: Path, changes: Sequence[str]) -> ExitCode:

@@ -21,7 +21,7 @@ from harness.errors import ExitCode
 from harness.experiment.examples import found as found_experiment
 from harness.experiment.file import load
 from harness.experiment.model import Experiment
-from harness.sweep.interrupt import stoppable
+from harness.interrupt import stoppable
 from harness.sweep.rehearse import kinds
 from harness.terminal import console, say, width
 from r2ccl_core.errors import UsageError

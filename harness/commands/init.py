@@ -14,8 +14,8 @@ from faults.registry import FAULTS
 from harness.errors import ExitCode
 from harness.experiment.file import read
 from harness.experiment.tables import nearest
+from harness.interrupt import Interrupted
 from harness.sweep.dry_run import estimate_s
-from harness.sweep.interrupt import Interrupted
 from harness.sweep.plan import plan
 from harness.systems.catalogue import CATALOGUE
 from harness.terminal import say

@@ -9,7 +9,7 @@ from typing import ParamSpec
 import typer
 
 from harness.errors import ExitCode, SweepError
-from harness.sweep.interrupt import Interrupted, status_of
+from harness.interrupt import Interrupted, status_of
 from harness.terminal import complain
 from r2ccl_core import output
 from r2ccl_core.errors import R2cclError

@@ -16,11 +16,11 @@ from harness.cluster import inventory_file
 from harness.cluster.inventory import Inventory
 from harness.errors import ExitCode, HostError, MistakeError
 from harness.hosts.each import MAX_THREADS
+from harness.interrupt import stoppable, told_of
 from harness.setup.base import Options, Stage
 from harness.setup.core_source import core_file
 from harness.setup.runner import STATUSES, Result, Tell, Worker, commands
 from harness.setup.stages.catalogue import STAGES, chosen
-from harness.sweep.interrupt import stoppable, told_of
 
 _AT_ONCE = frozenset({"begun", "made", "to do", "failed", "blocked"})
 """Statuses that are reported at once; the others are reported at the end, once for all hosts with the same result."""

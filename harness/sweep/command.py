@@ -13,10 +13,10 @@ from harness.cluster.spec import LocalSpec, VmsSpec
 from harness.errors import ExitCode, SweepError
 from harness.experiment.examples import found
 from harness.experiment.file import load
+from harness.interrupt import status_of, stoppable, told_of
 from harness.publish import publish
 from harness.sweep import dry_run as dry
 from harness.sweep.console import ConsoleProgress
-from harness.sweep.interrupt import status_of, stoppable, told_of
 from harness.sweep.json_events import JsonProgress
 from harness.sweep.plan import dimensions, parse_only, plan, select
 from harness.sweep.preflight import preflight

@@ -13,8 +13,8 @@ from rich.text import Text
 from harness.backends.simulate import SIMULATE
 from harness.errors import ExitCode
 from harness.experiment.sweep import HEALTHY
+from harness.interrupt import unbroken
 from harness.sweep.cells import Cell, CellTable
-from harness.sweep.interrupt import unbroken
 from harness.sweep.plan import Trial
 from harness.sweep.run_folder import RunFolder
 from harness.sweep.summary import SHORT, Line, table, told

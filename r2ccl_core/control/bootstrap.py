@@ -252,7 +252,7 @@ class Bootstrap:
         self._gathering += 1
         # Who is about to leave may have been elsewhere; the others must have made the same calls.
         history, where = (0, what) if what == _CLOSE else (self._history, self._call[1] or what)
-        part = _pack((what.encode(), where.encode(), history.to_bytes(4), data))
+        part = _pack((where.encode(), what.encode(), history.to_bytes(4), data))
         if self.rank == 0:
             self._take_part(0, self._gathering, part)
         else:
@@ -370,7 +370,8 @@ class Bootstrap:
         self._decide(reason)
 
     def _decide(self, reason: str, kind: type[R2cclError] = PeerLostError) -> str:
-        """Makes `reason` the cause unless there is one, and tells those concerned."""
+        """Makes `reason`, as one line, the cause unless there is one, and tells those concerned."""
+        reason = " ".join(reason.splitlines())
         with self._deciding:
             if self._decided is not None or self._closed:
                 return self._decided or reason
@@ -394,11 +395,12 @@ def _place(rank: int, size: int, root: str | None, secret: str | None, own_port:
 
 
 def _out_of_step(own: tuple[bytes, ...], other: tuple[bytes, ...], rank: int) -> str:
-    """How `rank` differs from rank 0 in its agreement, in its call, or in all calls until now; empty if it does not."""
+    """How `rank` differs from rank 0 in its call, in that call's agreement, or in all calls until now; empty if it does
+    not. The call is what the program knows of."""
     for here, there in zip(own[:-1], other[:-1], strict=True):
         if here != there:
             return f"rank 0 is at {here.decode()!r} while rank {rank} is at {there.decode()!r}"
-    return f"rank 0 and rank {rank} have made different calls before {own[1].decode()!r}" if own != other else ""
+    return f"rank 0 and rank {rank} have made different calls before {own[0].decode()!r}" if own != other else ""
 
 
 def _pack(parts: Iterable[bytes]) -> bytes:

@@ -66,7 +66,8 @@ def merged(stats: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         known = nics.setdefault((nic["name"], nic["address"]), {**nic, **dict.fromkeys(_SUMMED, 0)})
         known |= {key: known[key] + nic[key] for key in _SUMMED}
     for nic in nics.values():  # as the core says it of one rank's paths
-        nic["state"] = "up" if not nic["paths_down"] else "partial" if nic["paths_up"] else "down"
+        none_up = "held" if nic["paths_held"] else "down"
+        nic["state"] = "up" if not nic["paths_down"] else "partial" if nic["paths_up"] else none_up
     return {
         **first,
         "ranks": [one["rank"] for one in stats],

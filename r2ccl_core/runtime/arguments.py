@@ -1,7 +1,10 @@
 """Checks of what a program gives to a `Communicator`: each mistake is one line with a remedy. Pure."""
 
+import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -50,7 +53,30 @@ def parameters(value: object) -> dict[str, str | int]:
     return dict(value or {})
 
 
+def octets(what: str, value: object) -> bytes:
+    """`value`, bytes or memory, as bytes."""
+    if isinstance(value, str):
+        raise UsageError(f"{what} takes bytes, not text: give its encode()")
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise UsageError(f"{what} takes bytes, not {type(value).__name__}: encode it, with json.dumps().encode() say")
+    return bytes(value)
+
+
 def function(name: str, value: object) -> None:
     """Raises `UsageError` unless `value` can be called, or is None."""
     if value is not None and not callable(value):
         raise UsageError(f"{name}={value!r}: give a function, or leave it out")
+
+
+def fit(what: str, call: Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any]) -> None:
+    """Raises `UsageError` unless a method can be called with these arguments."""
+    function = getattr(call, "__func__", call)
+    own = (call.__self__,) if hasattr(call, "__self__") else ()
+    try:
+        _signature(function).bind(*own, *given, **named)
+    except TypeError as error:
+        rest = [str(one) for one in list(_signature(function).parameters.values())[len(own) :]]
+        raise UsageError(f"{what}: {error}; it takes {', '.join(rest) or 'none'}") from None
+
+
+_signature = lru_cache(maxsize=64)(inspect.signature)

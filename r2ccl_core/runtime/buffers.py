@@ -1,4 +1,5 @@
-"""Checks the arrays of each collective: how many elements, which may overlap, and where. Pure.
+"""Checks the arrays of each collective: how many elements, which may overlap, and where; and what single messages tell
+of theirs. Pure.
 
 Counts are nccl-tests': a rank's part of all_gather and reduce_scatter is one of `ranks` equal blocks of the larger
 array, and in place means inside it. sendrecv and alltoall have no in-place form.
@@ -9,6 +10,7 @@ of ranks, for floating-point types only; the sum is formed first and can overflo
 
 from functools import lru_cache
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
@@ -20,12 +22,34 @@ OPS = ("sum", "min", "max", "prod", "avg")
 FLOATING = ("float32", "float64", "float16", "bfloat16")
 APART = ("sendrecv", "alltoall")
 """Collectives that need two separate arrays."""
+_MESSAGES_ONLY = ("int16", "uint16", "uint32", "uint64", "complex64", "complex128")
+_CODE_BITS = 24  # of a message's tag, kMostTag
 
 
 @lru_cache(maxsize=64)
 def name_of(dtype: np.dtype[Any]) -> str:
     """A data type's name, which NumPy composes anew each time."""
     return dtype.name
+
+
+@lru_cache(maxsize=64)
+def type_code(dtype: np.dtype[Any]) -> int:
+    """What a message tells of the data type of its elements: one number for each, the order of their bytes included."""
+    return _code(str(dtype))
+
+
+def type_named(code: int) -> str:
+    """The data type that `type_code` tells, where it is a usual one."""
+    return next((name for name in (*DTYPES, *_MESSAGES_ONLY) if _code(name) == code), "another data type")
+
+
+def _code(name: str) -> int:
+    return crc32(name.encode()) >> 32 - _CODE_BITS
+
+
+def as_bytes(array: np.ndarray) -> np.ndarray:
+    """The memory of a contiguous array."""
+    return array.reshape(-1).view(np.uint8)
 
 
 def block(array: np.ndarray, rank: int, ranks: int) -> np.ndarray:

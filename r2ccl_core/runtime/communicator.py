@@ -55,6 +55,10 @@ from r2ccl_core.runtime.turn import Turn
 _BLOCKS = -1  # the tag of parts of a gather or scatter
 _COST = struct.Struct("!dd")
 _FAREWELL_S = 5.0
+_TO_START = (
+    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "send_recv", "all_to_all", "gather", "scatter",
+    "send", "recv", "run", "connect", "barrier", "exchange", "split",
+)  # fmt: skip
 
 # How the core says that a peer gave up. The peer knows why, and its own word may be on the way.
 _HEARSAY = (
@@ -76,11 +80,8 @@ def _alone(call: "Callable[Concatenate[Communicator, P], T]") -> "Callable[Conca
 
     @wraps(call)
     def alone(self: "Communicator", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        if not self._inherited and (count := self._line.pending):
-            began = f"{count} call{'s' * (count > 1)} begun by start"
-            raise UsageError(
-                f"{call.__name__} while {began} may still run: wait for them first, or start this one, too"
-            )
+        if not self._inherited:
+            self._refuse_beside_begun(call.__name__)
         with nullcontext() if self._inherited else self._turn.of(call.__name__):
             return call(self, *args, **kwargs)
 
@@ -120,8 +121,8 @@ class Communicator:
         `mode` (default: R2CC_MODE, else 2) is 0 fail-stop, 1 hot repair onto one back-up NIC, 2 Balance, 3 Balance and
         R2CC-AllReduce after a loss. `options` set the transport's R2CC_* parameters by name. `policy` selects the
         schedules (default: from the environment; the same on every rank). `on_nic` is called, on a separate thread,
-        when a NIC of this rank is lost and when it is back; both are also logged. Raises `UsageError` for bad
-        arguments, and `TransportError` if ranks are missing after `timeout_s` or were refused.
+        when a NIC of this rank is lost or held back and when it is back; this is also logged. Raises `UsageError` for
+        bad arguments, and `TransportError` if ranks are missing after `timeout_s` or were refused.
         """
         self.rank, self.size = arguments.whole("rank", rank), arguments.whole("size", size)
         self._root, timeout_s = arguments.address(root), arguments.seconds("timeout_s", timeout_s)
@@ -280,7 +281,7 @@ class Communicator:
         self.isend(data, to, tag).wait()
 
     def recv(self, into: np.ndarray, source: int, tag: int = 0) -> np.ndarray:
-        """Receives the next message that `source` sends with `tag`, into an array of its size in bytes."""
+        """Receives the next message that `source` sends with `tag`, into an array of its data type and size."""
         return self.irecv(into, source, tag).wait()
 
     def isend(self, data: np.ndarray, to: int, tag: int = 0) -> Pending[None]:
@@ -290,7 +291,7 @@ class Communicator:
 
         def call() -> None:
             with self._together():
-                finish(self._peers.send(_bytes(data), to, tag), data)
+                finish(self._peers.send(data, to, tag))
 
         return self._message_line("send", to, tag).begin(call)
 
@@ -304,7 +305,7 @@ class Communicator:
 
         def call() -> np.ndarray:
             with self._together():
-                finish(self._peers.receive(_bytes(into), source, tag), into, f"rank {source}")
+                finish(self._peers.receive(into, source, tag), into, f"rank {source}")
             return into
 
         return self._message_line("recv", source, tag).begin(call)
@@ -317,19 +318,24 @@ class Communicator:
         self._check_open("register")
         if not (array.flags.c_contiguous and array.flags.writeable):
             raise UsageError("register: the array is not contiguous or may not be written to")
-        registered: Registered = self._nets.outer.register(_bytes(array))
+        registered: Registered = self._nets.outer.register(buffers.as_bytes(array))
         return registered
 
     def start(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Pending[T]:
-        """Starts `call`, a method of this communicator, after all calls that were started before: ``pending =
-        comm.start(comm.all_reduce, array)``. It runs on a separate thread that does not hold the interpreter's lock
-        while bytes move. Every rank starts the same calls in the same order; their arrays must not change until the
-        call has ended.
+        """Starts `call`, a collective or a message of this communicator, after all calls that were started before:
+        ``pending = comm.start(comm.all_reduce, array)``. It runs on a separate thread that does not hold the
+        interpreter's lock while bytes move. Every rank starts the same calls in the same order; their arrays must not
+        change until the call has ended.
         """
         self._check_open("start")
-        if not callable(call):
-            raise UsageError(f"start of {call!r}: give a method, as in comm.start(comm.all_reduce, array)")
-        return self._line.begin(partial(call, *args, **kwargs))
+        name = getattr(call, "__name__", None)
+        if getattr(call, "__self__", None) is not self or name not in _TO_START:
+            given = getattr(call, "__qualname__", repr(call))
+            remedy = "give a method that communicates, of this communicator: comm.start(comm.all_reduce, array)"
+            raise UsageError(f"start of {given}: {remedy}")
+        arguments.fit(f"start of {name}", call, args, kwargs)
+        begun: Pending[T] = self._line.begin(partial(call, *args, **kwargs))
+        return begun
 
     @_alone
     def split(self, color: int | None, key: int = 0, timeout_s: float = 30.0) -> "Communicator | None":
@@ -385,6 +391,7 @@ class Communicator:
     @_alone
     def exchange(self, data: bytes) -> list[bytes]:
         """Returns what every rank gave, by rank. For small agreements, over the management network."""
+        data = arguments.octets("exchange", data)
         self._begin("exchange")
         return self._bootstrap.exchange(data)
 
@@ -408,12 +415,23 @@ class Communicator:
             stats["events"] = sorted([*stats["events"], *self._switching.events], key=lambda event: event["t_ns"])
         return stats
 
-    @_alone
     def close(self) -> None:
-        """Leaves the group; waits for the others for a few seconds if necessary. Idempotent."""
+        """Leaves the group; waits for the others for a few seconds if necessary. Idempotent. Calls that still run are
+        refused, except those of a group that is over: they end at once, and are waited for."""
+        if self._inherited:
+            self._closed = True
+            return  # the group is the parent's
+        over = self._bootstrap.cause is not None
+        if over:
+            self._line.close(_FAREWELL_S)
+        self._refuse_beside_begun("close")
+        with self._turn.of("close", _FAREWELL_S if over else 0.0):
+            self._leave()
+
+    def _leave(self) -> None:
         self._closed = True
-        if self._inherited or (self._release is not None and not self._release.alive):
-            return  # the group is the parent's, or this rank has left it before
+        if self._release is not None and not self._release.alive:
+            return  # this rank has left it before
         for line in (self._line, *self._message_lines.values()):
             line.close(_FAREWELL_S)
         # A peer that still waits for its last acknowledgement must not see this end closed.
@@ -508,6 +526,8 @@ class Communicator:
         self._check_open(what)
         buffers.check_array(what, "data" if what == "send" else "into", data)
         arguments.whole("tag", tag)
+        if data.dtype.hasobject:
+            raise UsageError(f"{what} of Python objects: their memory means nothing to another rank; convert them")
         if not 0 <= arguments.whole(f"{what}: rank", rank) < self.size or rank == self.rank:
             raise UsageError(
                 f"{what} with rank {rank}: give another one of the {self.size} ranks than this, {self.rank}"
@@ -559,6 +579,11 @@ class Communicator:
             raise UsageError(f"{what}: the root's array must have {fits}, a block for every rank")
         return whole
 
+    def _refuse_beside_begun(self, what: str) -> None:
+        if count := self._line.pending:
+            began = f"{count} call{'s' * (count > 1)} begun by start"
+            raise UsageError(f"{what} while {began} may still run: wait for them first, or start this one, too")
+
     def _check_open(self, what: str) -> None:
         if self._inherited:
             raise UsageError(f"{what} in a forked child, on its parent's communicator; make a new one")
@@ -587,10 +612,10 @@ class Communicator:
         self, collective: str, source: np.ndarray, result: np.ndarray, op: str = "sum", root: int = 0
     ) -> np.ndarray:
         """Runs the selected schedule from `source` into `result`, which have equal sizes."""
+        self._enter(collective, source, op if reduces(collective) else "", root)
         if self._switching is not None and self._policy.plans and not self._calibrated:
             with self._together():
                 self._calibrate()
-        self._enter(collective, source, op if reduces(collective) else "", root)
         if self._switching is None:
             schedule = self.schedule(collective, source.nbytes, root)
         else:
@@ -603,13 +628,14 @@ class Communicator:
         with self._together():
             executor = self._programs.executor(schedule, source.size)
             what = buffers.name_of(source.dtype), op, schedule.collective, schedule.root, self._bootstrap.calls
-            executor.run(_bytes(source), _bytes(result), *what, self._bootstrap.wait_long)
+            executor.run(buffers.as_bytes(source), buffers.as_bytes(result), *what, self._bootstrap.wait_long)
         return result
 
     def _enter(self, collective: str, source: np.ndarray, op: str = "", root: int = 0) -> None:
         where = f" with root {root}" if root else ""
         how = f" ({op})" if op else ""
-        self._begin(f"{collective} of {source.size} {buffers.name_of(source.dtype)}{how}{where}")
+        count = source.size // self.size if collective == "all_gather" else source.size  # as the program gave it
+        self._begin(f"{collective} of {count} {buffers.name_of(source.dtype)}{how}{where}")
 
     def _scratch_like(self, array: np.ndarray) -> np.ndarray:
         """A reusable array of the same size: fresh memory costs as much as a fast network."""
@@ -642,7 +668,7 @@ class Communicator:
         rings = selection(SchedulePolicy(tree_bytes=0))
 
         def run(data: np.ndarray) -> np.ndarray:
-            return self.run(rings("all_reduce", data.nbytes, self._health, Cost()), data, data)
+            return self._execute(rings("all_reduce", data.nbytes, self._health, Cost()), data, data, "sum")
 
         own = _COST.pack(*calibration.measure(run, self.size))
         measured = [_COST.unpack(part) for part in self._bootstrap.exchange(own, "calibrate")]
@@ -671,7 +697,3 @@ def _read_mode(mode: int | None) -> int:
         modes = "0 (fail-stop), 1 (hot repair), 2 (Balance) or 3 (Balance and R2CC-AllReduce)"
         raise UsageError(f"R2CC_MODE={text}: use {modes}")
     return int(text)
-
-
-def _bytes(array: np.ndarray) -> np.ndarray:
-    return array.reshape(-1).view(np.uint8)

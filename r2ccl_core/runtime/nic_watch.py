@@ -23,7 +23,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class NicChange:
-    """A NIC is ``down`` (none of its paths is up), ``partial`` (it reaches some peers), or ``up`` again; and why."""
+    """A NIC is ``down`` (all its paths are lost), ``held`` (open, but none of its paths carries data, because it was
+    lost too often or is slow), ``partial`` (it reaches some peers), or ``up`` again; and why."""
 
     name: str
     address: str
@@ -32,8 +33,8 @@ class NicChange:
     was: str = "up"
 
     def __str__(self) -> str:
-        some = "is back for some of its paths" if self.was == "down" else "carries nothing over some of its paths"
-        told = {"down": "is lost", "partial": some, "up": "is back"}[self.state]
+        some = "carries nothing over some of its paths" if self.was == "up" else "is back for some of its paths"
+        told = {"down": "is lost", "held": "is held back", "partial": some, "up": "is back"}[self.state]
         return f"NIC {self.name} {self.address} {told}{f' ({self.reason})' if self.reason else ''}"
 
 
@@ -63,21 +64,22 @@ class Changes:
             looks = self._looks.pop(key, 0) + 1
             if nic["state"] == before:
                 continue
-            recovers = nic["state"] == "up" or (before, nic["state"]) == ("down", "partial")
+            recovers = nic["state"] == "up" or (nic["state"] == "partial" and before in ("held", "down"))
             needed = _SURE_LOOKS if nic["paths_down"] > nic["paths_cut_off"] else _GONE_LOOKS
             if not recovers and looks < needed:
                 self._looks[key] = looks
                 continue
-            reason = "" if recovers else _last_loss(nic["name"], events())
+            reason = "" if recovers else _last_loss(nic["name"], nic["state"], events())
             if recovers or reason:
                 self._states[key] = nic["state"]
                 news.append(NicChange(*key, nic["state"], reason, before))
         return news
 
 
-def _last_loss(name: str, events: Sequence[Mapping[str, Any]]) -> str:
+def _last_loss(name: str, state: str, events: Sequence[Mapping[str, Any]]) -> str:
     """Why the NIC's path that stopped last carries nothing: it was lost, or is held. Empty if there is none."""
-    lost = [event for event in events if event["kind"] in ("path_down", "path_held") and event["nic"] == name]
+    kinds = ("path_held",) if state == "held" else ("path_down", "path_held")
+    lost = [event for event in events if event["kind"] in kinds and event["nic"] == name]
     return f"to {lost[-1]['peer']}: {lost[-1]['detail']}" if lost else ""
 
 

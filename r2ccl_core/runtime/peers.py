@@ -1,7 +1,8 @@
 """Single messages between two ranks, over connections that only these two make, when the first message is sent.
 
 Each pair of ranks and tag has one connection in each direction. Messages of one tag stay in order, and no tag waits for
-another. The receiving end listens when it first receives, and tells the sending end its address.
+another. The receiving end listens when it first receives, and tells the sending end its address. A message carries the
+data type of its elements (`buffers.type_code`).
 """
 
 import threading
@@ -11,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from r2ccl_core.control.bootstrap import Bootstrap
-from r2ccl_core.errors import TransportError, UsageError
+from r2ccl_core.errors import MismatchedCallError, TransportError
+from r2ccl_core.runtime import buffers
 from r2ccl_core.runtime.nets import Nets
 
 _CONNECTING_S = 60.0
@@ -30,12 +32,12 @@ class Peers:
         self._listeners: dict[tuple[int, int], Any] = {}
 
     def send(self, data: np.ndarray, to: int, tag: int) -> Any:
-        """Starts to send the bytes of `data`, which must be contiguous and unchanged until the request has ended."""
+        """Starts to send `data`, which must be contiguous and unchanged until the request has ended."""
         with self._lock:
             sender = self._senders.get((to, tag))
         if sender is None:
             sender = self._connect(to, tag)
-        return sender.isend(data)
+        return sender.isend(buffers.as_bytes(data), buffers.type_code(data.dtype))
 
     def receive(self, into: np.ndarray, source: int, tag: int) -> Any:
         """Starts to receive into `into`."""
@@ -44,7 +46,7 @@ class Peers:
         if receiver is None:
             self.listen([source], tag)
             receiver = self._accept(source, tag)
-        return receiver.irecv(into)
+        return receiver.irecv(buffers.as_bytes(into))
 
     def listen(self, sources: Iterable[int], tag: int) -> None:
         """Tells ranks where to send, so that none of them waits until this one has received from another."""
@@ -86,11 +88,17 @@ class Peers:
         return receiver
 
 
-def finish(request: Any, data: np.ndarray, whose: str = "") -> None:
-    """Waits for the end of a request; raises `UsageError` if the message has another size than `data`."""
+def finish(request: Any, into: np.ndarray | None = None, whose: str = "") -> None:
+    """Waits for the end of a request. Raises `MismatchedCallError` if the message received has another data type or
+    size than `into`."""
     size = request.wait(_FOREVER_S)
-    if whose and size != data.nbytes:
-        raise UsageError(f"the message of {whose} has {size} bytes, and the array for it {data.nbytes}")
+    if into is None:
+        return
+    if request.tag != buffers.type_code(into.dtype):
+        text = f"the message of {whose} is of {buffers.type_named(request.tag)}, and the array for it of {into.dtype}"
+        raise MismatchedCallError(text)
+    if size != into.nbytes:
+        raise MismatchedCallError(f"the message of {whose} has {size} bytes, and the array for it {into.nbytes}")
 
 
 def _name(tag: int) -> bytes:

@@ -16,10 +16,10 @@ class Turn:
         """The running call and its thread; empty if there is none."""
 
     @contextmanager
-    def of(self, call: str) -> Iterator[None]:
-        """Admits `call`. Raises `UsageError` while another thread's call runs."""
+    def of(self, call: str, patience_s: float = 0.0) -> Iterator[None]:
+        """Admits `call`. Raises `UsageError` if another thread's call runs, and does not end within `patience_s`."""
         thread = threading.current_thread().name
-        if not self._held.acquire(blocking=False):
+        if not self._held.acquire(timeout=patience_s):
             other, its = self.current
             raise UsageError(
                 f"{call} on thread {thread!r} while {other} runs on thread {its!r}: a communicator is for one "

@@ -16,7 +16,7 @@ from synthetic_run import UNDRAWN
 from harness.cluster import state
 from harness.cluster.processes import identify
 from harness.commands.reported import reported
-from harness.sweep.interrupt import Interrupted
+from harness.interrupt import Interrupted
 
 ROOT = Path(__file__).parents[2]
 ALLREDUCE = str(ROOT / "experiments" / "allreduce.toml")

@@ -1,18 +1,21 @@
 """An interrupt that comes during an import or a line takes effect after it, and never after what it was to
 interrupt."""
 
+import gc
 import os
 import signal
 import sys
 import time
 from io import StringIO
 from pathlib import Path
+from types import FrameType
 
 import pytest
 from rich.console import Console
 
+from harness.cluster.netlink import used_subnets
+from harness.interrupt import BLOCKED_S, stoppable, unbroken
 from harness.sweep.console import ConsoleProgress
-from harness.sweep.interrupt import BLOCKED_S, stoppable, unbroken
 
 
 def test_an_import_ends_before_the_interrupt_takes_effect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,7 +37,7 @@ def test_an_interrupt_that_still_waits_at_the_end_is_not_raised_later(
 ) -> None:
     (tmp_path / "interrupted_at_the_end.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr("harness.sweep.interrupt.AGAIN_S", 0.0)
+    monkeypatch.setattr("harness.interrupt.AGAIN_S", 0.0)
     seen: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, _: seen.append(number))
     try:
@@ -81,3 +84,27 @@ def test_a_line_that_nobody_takes_can_be_interrupted() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(20)
     assert BLOCKED_S <= time.monotonic() - began_s < 10
+
+
+@pytest.mark.parametrize("where", ["_make_self_pipe", "_run_once", "_close_self_pipe"])
+def test_a_socket_to_the_kernel_is_made_used_and_closed_before_the_interrupt_takes_effect(where: str) -> None:
+    """Its event loop would complain, of what it lacks or that it is closed, when it is collected."""
+    sent = []
+
+    def interrupt(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_name == where and not sent:
+            sent.append(where)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    before, ended = sys.getprofile(), []
+    with pytest.raises(KeyboardInterrupt, match="SIGTERM"), stoppable():
+        sys.setprofile(interrupt)
+        try:
+            used_subnets()
+            ended.append(where)
+        finally:
+            sys.setprofile(before)
+        while True:
+            signal.pause()
+    gc.collect()
+    assert sent == ended == [where]

@@ -28,11 +28,11 @@ from harness.hosts.base import Host
 from harness.hosts.each import all_results, for_each
 from harness.hosts.facts import read_device
 from harness.hosts.state import read_state
+from harness.interrupt import stoppable
 from harness.setup.base import Options, Run, Stage, ToDo
 from harness.setup.core_source import core_file
 from harness.setup.runner import Result, Worker
 from harness.setup.stages.catalogue import STAGES, chosen
-from harness.sweep.interrupt import stoppable
 from harness.sweep.owner import Owner
 from harness.sweep.targets import known
 from r2ccl_core.errors import UsageError

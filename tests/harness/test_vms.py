@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from harness.cluster import namespaces, netlink, processes, state
 from harness.cluster.clean import clean
-from harness.cluster.layout import SUBNETS, lay_out_vms
+from harness.cluster.layout import MANAGEMENT_ALIAS, SUBNETS, lay_out_vms
 from harness.cluster.spec import VmsSpec
 from harness.cluster.vms import accelerator, debian, guest, kernel, machine
 from harness.cluster.vms.cluster import VmsCluster, check_disk, check_kernel, check_taps, find_program, make_disk
@@ -148,6 +148,25 @@ def test_the_host_script_sets_up_what_the_layout_says(unpacked: Kernel) -> None:
     assert "    nic mgmt0 52:54:00:cc:01:ff 198.18.0.2/24 1500" in lines
     checked = subprocess.run(["sh", "-n"], input="\n".join(lines), text=True, capture_output=True, check=False)
     assert checked.returncode == 0, checked.stderr
+
+
+def test_the_management_nic_of_a_guest_is_marked_as_that(unpacked: Kernel) -> None:
+    """By its own script, in a network namespace: else a program there would send its data over it, too."""
+    spec = VmsSpec(hosts=2, nics=1)
+    script = guest.host_script(spec, 1, lay_out_vms(spec, TAG, SUBNETS[0]).hosts[1], unpacked, Path("/c"))
+    values, rest = script.split("nics() {", 1)
+    calls, _, functions = rest.partition("named() {")
+    functions = functions.split("\nip link set dev lo up", 1)[0]
+    macs = {line.split()[1]: line.split()[2] for line in calls.splitlines() if line.startswith("    nic ")}
+    made = [f"ip link add x{name} address {mac} type veth peer name y{name}" for name, mac in macs.items()]
+    look = "for name in eth0 mgmt0; do ip -d link show $name | grep -c alias; done; ip link show mgmt0 | grep alias"
+    nics = "nics() {" + calls.partition("\n}")[0] + "\n}"
+    lines = ["mount -t sysfs here /sys", *made, values, nics, "named() {" + functions, "nics", look]
+    argv = ["unshare", "--map-root-user", "--net", "--mount", "sh", "-c", "\n".join(lines)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=240)
+    if "unshare" in done.stderr or "mount" in done.stderr:
+        pytest.skip(f"no network namespace can be made here: {done.stderr.strip()}")
+    assert done.stdout.split() == ["0", "1", "alias", *MANAGEMENT_ALIAS.split()], done.stderr
 
 
 def test_ranks_of_guests_may_take_longer_to_start_and_between_two_lines() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -322,3 +323,68 @@ for port in {sorted(ports)!r}:
                 pass
 """
     sh(*network.inside(host, sys.executable, "-c", code))
+
+
+TELLS = """
+import os, sys
+import numpy as np
+from r2ccl_core import Communicator
+
+def tell(change):
+    print(change.name, change.state, change.reason, flush=True)
+
+rank = int(os.environ["R2CC_RANK"])
+with Communicator(rank, 2, os.environ["R2CC_ROOT"], on_nic=tell) as comm:
+    told = False
+    while True:  # one way only, so rank 0 has the sending end of each path, which holds it back
+        comm.send(np.ones(1000), 1) if rank == 0 else comm.recv(np.empty(1000), 0)
+        if not told and all(nic["paths_up"] for nic in comm.stats()["nics"]):
+            print("ready", flush=True)
+            told = True
+"""
+
+
+def test_a_program_hears_that_a_nic_is_held_back_and_that_it_is_lost_then(two: Rails, tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    ranks = []
+
+    def await_told(*states: str) -> list[str]:
+        """All that rank 0 has been told of the NIC, once its states are these."""
+        until(lambda: [line.split()[1] for line in lines()] == list(states), told.read_text)
+        return lines()
+
+    def lines() -> list[str]:
+        return [line for line in told.read_text().splitlines() if line.startswith("eth1 ")]
+
+    try:
+        for rank in range(2):
+            env = {
+                **os.environ,
+                "R2CC_RANK": str(rank),
+                "R2CC_ROOT": f"{two.address(0, two.nics)}:7000",
+                "R2CC_SOCKET_IFNAME": "eth",
+                "R2CC_FLAP_HALF_LIFE_MS": "86400000",  # as good as for ever
+                "R2CC_FLAP_MAX_MS": "86400000",
+                "R2CC_FLAP_SUPPRESS": "1500",
+            }
+            with (told if rank == 0 else tmp_path / "other").open("w") as out:
+                argv = two.inside(rank, sys.executable, "-c", TELLS)
+                ranks.append(subprocess.Popen(argv, env=env, stdout=out, stderr=out))
+        until(lambda: "ready" in told.read_text(), told.read_text)
+        two.port(0, 1, "down")
+        await_told("down")
+        two.port(0, 1, "up")
+        await_told("down", "up")
+        two.port(0, 1, "down")
+        await_told("down", "up", "down")
+        two.port(0, 1, "up")
+        held = await_told("down", "up", "down", "held")
+        assert "lost too often lately" in held[-1], held
+        two.port(0, 1, "down")
+        lost = await_told("down", "up", "down", "held", "down")
+        assert "link down" in lost[-1], lost
+    finally:
+        two.port(0, 1, "up")
+        for one in ranks:
+            one.kill()
+            one.wait()

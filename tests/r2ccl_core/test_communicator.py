@@ -256,6 +256,42 @@ def test_ranks_that_call_different_things_hear_that_they_did(first: Calls, other
     group.close()
 
 
+@pytest.mark.parametrize("mode", [2, 3])
+@pytest.mark.parametrize(
+    ("first", "second", "told"),
+    [
+        (lambda comm, own: comm.all_reduce(own), lambda comm, own: comm.all_gather(own),
+         ("all_reduce of 8 float32 (sum)", "all_gather of 8 float32")),
+        (lambda comm, own: comm.all_reduce(np.ones(1 << 20)), lambda comm, own: comm.all_reduce(own),
+         ("all_reduce of 1048576 float64 (sum)", "all_reduce of 8 float32 (sum)")),
+        (lambda comm, own: comm.barrier(), lambda comm, own: comm.all_reduce(own),
+         ("barrier", "all_reduce of 8 float32 (sum)")),
+        (lambda comm, own: comm.all_reduce(own), lambda comm, own: comm.close(),
+         ("all_reduce of 8 float32 (sum)", "close")),
+    ],
+    ids=["collective", "large", "barrier", "close"],
+)  # fmt: skip
+def test_ranks_whose_first_calls_differ_hear_which_they_are(
+    first: Calls, second: Calls, told: tuple[str, str], mode: int
+) -> None:
+    """Though they then also make different connections, or none."""
+    group = Group(2, mode)
+
+    def work(comm: Communicator) -> str:
+        own = np.full(8, comm.rank, np.float32)
+        if comm.rank == 1 and told[1] == "close":
+            second(comm, own)
+            return ""
+        with pytest.raises(MismatchedCallError) as caught:
+            (second if comm.rank else first)(comm, own)
+        return str(caught.value)
+
+    said = group.run(work)
+    expected = f"rank 0 is at {told[0]!r} while rank 1 is at {told[1]!r}: the ranks lost step"
+    assert [text for text in said if text] == [expected] * (1 if told[1] == "close" else 2)
+    group.close()
+
+
 def test_what_an_earlier_call_left_on_the_way_is_not_taken_for_a_later_ones() -> None:
     group = Group(2)
 
@@ -371,7 +407,7 @@ def test_executors_are_kept_for_the_last_used_sizes() -> None:
 
 
 def test_what_cannot_be_reduced_is_refused_in_one_line() -> None:
-    with Communicator(0, 1) as comm:
+    with Communicator(0, 1) as comm, Communicator(0, 1) as other:
         good = np.ones(4, np.float32)
         for send, recv, op, words in [
             (np.ones(4, np.complex64), None, "sum", "complex64"),
@@ -414,8 +450,20 @@ def test_what_cannot_be_reduced_is_refused_in_one_line() -> None:
             comm.recv([0.0], 1)  # type: ignore[arg-type]
         with pytest.raises(UsageError, match=r"^color='a': give a whole number"):
             comm.split("a")  # type: ignore[arg-type]
-        with pytest.raises(UsageError, match=r"^start of 'all_reduce': give a method"):
-            comm.start("all_reduce", good)  # type: ignore[arg-type]
+        for call in ("all_reduce", print, comm.close, comm.isend, other.all_reduce, Communicator.all_reduce):
+            told = re.escape(getattr(call, "__qualname__", repr(call)))
+            with pytest.raises(UsageError, match=f"^start of {told}: give a method that communicates"):
+                comm.start(call, good)  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match=r"^start of all_reduce: missing .*'send'; it takes send: .*, op: str ="):
+            comm.start(comm.all_reduce)  # type: ignore[call-arg]
+        with pytest.raises(UsageError, match=r"^start of all_reduce: .*'out'; it takes send: "):
+            comm.start(comm.all_reduce, good, out=good)  # type: ignore[call-arg]
+        assert comm.start(comm.exchange, data=b"it").wait() == [b"it"]
+        with pytest.raises(UsageError, match=r"^exchange takes bytes, not text: give its encode\(\)"):
+            comm.exchange("text")  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match=r"^exchange takes bytes, not int: encode it"):
+            comm.exchange(3)  # type: ignore[arg-type]
+        assert comm.exchange(memoryview(b"it")) == [b"it"]  # type: ignore[arg-type]
         with pytest.raises(UsageError, match=r"^all_reduce: send is float32 and recv is float64; give"):
             comm.all_reduce(good, good.astype(np.float64))
         with pytest.raises(UsageError, match=r"^all_gather over 1 ranks: recv has 5 elements; give one of 4 elements"):

@@ -1,5 +1,7 @@
 """Calls begun and waited for, single messages, gather, scatter and split, on real sockets."""
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -7,10 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conditions import until
 
 from r2ccl_core.control.bootstrap import Bootstrap
 from r2ccl_core.control.rendezvous import free_root
-from r2ccl_core.errors import MismatchedCallError, PeerLostError, R2cclError, UsageError
+from r2ccl_core.errors import MismatchedCallError, PeerLostError, UsageError
 from r2ccl_core.runtime.communicator import Communicator
 
 
@@ -128,6 +131,7 @@ def test_a_group_is_split_by_color_and_ordered_by_key(group: Group) -> None:
     [
         (lambda comm: comm.isend(np.ones(1), comm.rank), "give another one of the 3 ranks"),
         (lambda comm: comm.irecv(np.ones(1), 9), "recv with rank 9"),
+        (lambda comm: comm.isend(np.array([None]), (comm.rank + 1) % 3), "of Python objects"),
         (lambda comm: comm.irecv(np.ones((4, 4))[:, 1], (comm.rank + 1) % 3), "not contiguous"),
     ],
 )
@@ -149,7 +153,7 @@ def test_a_message_of_another_size_and_an_end_of_the_group_are_errors_of_who_wai
             waiting = comm.irecv(np.empty(5), 1, 2)
         else:
             waiting = comm.irecv(np.empty(4), 0)
-        with pytest.raises(R2cclError) as caught:
+        with pytest.raises(MismatchedCallError) as caught:
             waiting.wait(60)
         return str(caught.value)
 
@@ -158,20 +162,60 @@ def test_a_message_of_another_size_and_an_end_of_the_group_are_errors_of_who_wai
     own.close()
 
 
-def test_who_waits_for_a_message_hears_of_an_abort() -> None:
+@pytest.mark.parametrize(
+    ("given", "taken"), [("float64", "float32"), ("float32", "int32"), ("float32", ">f4"), ("complex64", "M8[D]")]
+)
+def test_a_message_of_another_data_type_is_an_error_though_its_bytes_would_fit(given: str, taken: str) -> None:
     own = Group(2)
 
     def work(comm: Communicator) -> str:
-        if comm.rank == 1:
+        fits = np.zeros(24 // np.dtype(given).itemsize, given), np.zeros(24 // np.dtype(taken).itemsize, taken)
+        if comm.rank == 0:
+            comm.send(fits[0], 1)
+        else:
+            with pytest.raises(MismatchedCallError):
+                comm.recv(fits[1], 0)
+        with pytest.raises(MismatchedCallError) as caught:
             comm.barrier()
-            return comm.abort("enough")
-        waiting = comm.irecv(np.empty(4), 1)
+        return str(caught.value)
+
+    expected = f"rank 1: the message of rank 0 is of {given}, and the array for it of {np.dtype(taken)}"
+    assert own.run(work) == [expected] * 2
+    own.close()
+
+
+def test_messages_of_every_data_type_and_none_arrive_as_they_are(group: Group) -> None:
+    record = np.dtype([("place", "<i4"), ("value", "<f8")])
+    types = [*map(np.dtype, ("int16", "complex128", "U3", "M8[D]", ">i8", "bool")), record]
+
+    def work(comm: Communicator) -> list[str]:
+        if comm.rank == 0:
+            begun = [comm.isend(np.ones(size, dtype), 1, 5) for dtype in types for size in (3, 0)]
+        elif comm.rank == 1:
+            begun = [comm.irecv(np.empty(size, dtype), 0, 5) for dtype in types for size in (3, 0)]
+        else:
+            return []
+        return [str(pending.wait(60)) for pending in begun]
+
+    assert group.run(work)[1] == [str(np.ones(size, dtype)) for dtype in types for size in (3, 0)]
+
+
+@pytest.mark.parametrize(("reason", "told"), [("enough", "enough"), ("two\nlines", "two lines")])
+@pytest.mark.parametrize("who", [0, 1])
+def test_who_waits_for_a_message_hears_of_an_abort_in_one_line(reason: str, told: str, who: int) -> None:
+    own = Group(2)
+
+    def work(comm: Communicator) -> str:
+        if comm.rank == who:
+            comm.barrier()
+            return comm.abort(reason)
+        waiting = comm.irecv(np.empty(4), who)
         comm.barrier()
         with pytest.raises(PeerLostError) as caught:
             waiting.wait(60)
         return str(caught.value)
 
-    assert own.run(work) == ["rank 1: enough"] * 2
+    assert own.run(work) == [f"rank {who}: {told}"] * 2
     own.close()
 
 
@@ -189,6 +233,61 @@ def test_a_scatter_that_the_root_was_refused_and_left_is_no_wait_for_ever() -> N
 
     told = own.run(work)
     assert len(set(told)) == 1 and "the ranks lost step" in told[0], told
+    own.close()
+
+
+LEAVES = """
+import sys
+import numpy as np
+from r2ccl_core import Communicator
+rank, root, way = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+comm = Communicator(rank, 2, root, nics=[("lo", f"127.{1 + rank}.0.1")])
+if way == "with":
+    with comm:  # whose calls still make their connections
+        begun = [comm.start(comm.all_reduce, np.ones(1 << 20)) for _ in range(9)], comm.irecv(np.ones(3), 1 - rank)
+        raise ValueError("of the program")
+comm.all_reduce(np.ones(4))
+if rank == 0:  # the other one's calls cannot end
+    begun = [comm.start(comm.all_reduce, np.ones(1 << 20)) for _ in range(9)]
+comm.abort("enough")
+comm.close()
+"""
+
+
+@pytest.mark.parametrize("way", ["with", "abort"])
+def test_who_leaves_a_group_that_is_over_waits_for_the_calls_that_it_began(way: str) -> None:
+    argv = [sys.executable, "-c", LEAVES]
+    root = free_root()
+    ranks = [subprocess.Popen([*argv, str(rank), root, way], stderr=subprocess.PIPE, text=True) for rank in range(2)]
+    told = [rank.communicate(timeout=240)[1] for rank in ranks]
+    if way == "with":
+        assert all(text.count("Error") == 1 and text.endswith("ValueError: of the program\n") for text in told), told
+        assert not any("leaked" in text for text in told), told
+    else:
+        assert told == ["", ""]
+
+
+def test_who_leaves_a_group_that_is_over_waits_for_the_call_of_another_thread() -> None:
+    own = Group(2)
+
+    def another_runs(comm: Communicator) -> bool:
+        with pytest.raises(UsageError) as refused:
+            comm.all_reduce(None)  # type: ignore[arg-type]
+        return "while barrier runs on thread" in str(refused.value)
+
+    def work(comm: Communicator) -> str:
+        if comm.rank == 1:
+            with pytest.raises(PeerLostError) as caught:
+                comm.recv(np.empty(1), 0)
+            return str(caught.value)
+        with ThreadPoolExecutor(1) as other, pytest.raises(ValueError, match="mine"), comm:
+            waiting = other.submit(comm.barrier)
+            until(waiting.running)
+            until(lambda: another_runs(comm))
+            raise ValueError("mine")
+        return str(waiting.exception(60))
+
+    assert own.run(work) == ["rank 0: ValueError: mine"] * 2
     own.close()
 
 

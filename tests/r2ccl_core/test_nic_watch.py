@@ -42,6 +42,22 @@ def test_each_change_is_news_once_and_paths_that_are_being_made_are_none() -> No
     assert str(lost) == "NIC eth0 10.0.0.1 is lost (to 10.0.0.2: link down)"
 
 
+def test_a_nic_that_is_held_back_is_not_lost_until_it_is() -> None:
+    changes = Changes()
+    for _ in range(2):
+        held = changes.update([nic("held")], lambda: [DOWN, HELD, OTHER])
+    assert held == [NicChange("eth0", "10.0.0.1", "held", "to 10.0.0.2: late")]
+    assert str(held[0]) == "NIC eth0 10.0.0.1 is held back (to 10.0.0.2: late)"
+    for _ in range(2):
+        lost = changes.update([nic("down")], lambda: [HELD, DOWN])
+    assert lost == [NicChange("eth0", "10.0.0.1", "down", "to 10.0.0.2: link down", "held")]
+    for _ in range(2):
+        again = changes.update([nic("held")], lambda: [HELD, DOWN, HELD])
+    assert again == [NicChange("eth0", "10.0.0.1", "held", "to 10.0.0.2: late", "down")]
+    [partly] = changes.update([nic("partial")], lambda: pytest.fail("it recovers"))
+    assert str(partly) == "NIC eth0 10.0.0.1 is back for some of its paths"
+
+
 def test_a_loss_that_one_look_alone_sees_is_not_told() -> None:
     changes = Changes()
     for _ in range(2):  # the connections of a peer that ends, before the transport knows that it did

@@ -4,8 +4,9 @@ import threading
 
 import pytest
 
-from r2ccl_core.errors import TransportError
+from r2ccl_core.errors import TransportError, UsageError
 from r2ccl_core.runtime.pending import Line
+from r2ccl_core.runtime.turn import Turn
 
 
 def test_a_call_runs_on_the_programs_thread_only_while_nothing_is_pending() -> None:
@@ -93,3 +94,25 @@ def test_an_idle_thread_ends_and_the_next_call_starts_another(monkeypatch: pytes
     assert begun.wait(60) == "begun"
     other.join(60)
     line.close(60)
+
+
+def test_a_turn_waits_for_anothers_call_only_as_long_as_it_is_told_to() -> None:
+    turn, order = Turn(), []
+    inside, go = threading.Event(), threading.Event()
+
+    def call() -> None:
+        with turn.of("all_reduce"):
+            inside.set()
+            go.wait(60)
+            order.append("all_reduce")
+
+    other = threading.Thread(target=call)
+    other.start()
+    assert inside.wait(60)
+    with pytest.raises(UsageError, match="while all_reduce runs on thread"), turn.of("barrier"):
+        pass
+    threading.Timer(0.05, go.set).start()
+    with turn.of("close", 60):
+        order.append("close")
+    other.join(60)
+    assert order == ["all_reduce", "close"]

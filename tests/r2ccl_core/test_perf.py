@@ -322,9 +322,9 @@ def test_the_rank_that_failed_is_told_and_one_that_still_waits_for_the_group_is_
 
 
 def test_what_the_ranks_of_a_process_say_of_a_nic_is_added_up() -> None:
-    def said(rank: int, t_ns: int, up: int, down: int) -> dict[str, Any]:
+    def said(rank: int, t_ns: int, up: int, down: int, held: int = 0) -> dict[str, Any]:
         nic = {"name": "eth0", "address": "10.0.0.1", "tx_bytes": 10 + rank, "rx_bytes": 5, "state": "?"}
-        paths = {"paths_up": up, "paths_down": down, "paths_held": 0}
+        paths = {"paths_up": up, "paths_down": down, "paths_held": held}
         event = {"t_ns": t_ns, "kind": "path_up"}
         chunks = {"replayed_chunks": rank, "duplicate_chunks": 1}
         return {"rank": rank, "mode": 2, "nics": [nic | paths], "events": [event], **chunks}
@@ -338,6 +338,7 @@ def test_what_the_ranks_of_a_process_say_of_a_nic_is_added_up() -> None:
     assert (both["rank"], both["ranks"], [event["t_ns"] for event in both["events"]]) == (4, [4, 5], [8, 9])
     assert one["nics"][0]["tx_bytes"] == 14, "what a rank said stays as it is"
     assert merged([said(0, 1, 0, 2), said(1, 2, 0, 0)])["nics"][0]["state"] == "down"
+    assert merged([said(0, 1, 0, 2, held=1), said(1, 2, 0, 2)])["nics"][0]["state"] == "held"
 
 
 def test_open_mpi_names_ranks_too() -> None:

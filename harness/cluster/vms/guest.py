@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from harness.cluster import sysctls
-from harness.cluster.layout import MANAGEMENT_NIC, HostLayout, mac_of
+from harness.cluster.layout import MANAGEMENT_ALIAS, MANAGEMENT_NIC, HostLayout, mac_of
 from harness.cluster.spec import VmsSpec
 from harness.cluster.vms.kernel import Kernel
 from r2ccl_core.model.token_bucket import HANDLE, TokenBucket
@@ -86,6 +86,7 @@ def host_script(spec: VmsSpec, number: int, host: HostLayout, kernel: Kernel, fo
         "FOLDER": str(folder),
         "MODULES": str(kernel.modules),
         "RELEASE": kernel.release,
+        "MANAGEMENT_ALIAS": MANAGEMENT_ALIAS,
         "RDMA": spec.rdma or "",
         "FILES": " ".join(FILES if spec.debian is None else DEBIAN_FILES),
     }

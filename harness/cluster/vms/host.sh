@@ -3,6 +3,7 @@
 #   FOLDER               the cluster's, with keys and configurations
 #   MODULES, RELEASE     the modules of its kernel
 #   nics                 a function that calls `nic NAME MAC ADDRESS/PREFIX MTU [TC WORDS...]` for each NIC
+#   MANAGEMENT_ALIAS     of its management NIC, by which programs know that it is no data NIC
 #   RDMA                 rxe, or nothing
 #   FILES                those of the cluster's folder that go to /etc
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/guest
@@ -36,6 +37,7 @@ nic() {
     ip link set dev "$(named "$mac")" name "$name"
     ip link set dev "$name" mtu "$mtu"
     ip addr add "$address" dev "$name"
+    [ "$name" != mgmt0 ] || ip link set dev "$name" alias "$MANAGEMENT_ALIAS"
     [ $# -eq 0 ] || tc qdisc add dev "$name" root "$@"
     ip link set dev "$name" up
     [ -z "$RDMA" ] || [ "$name" = mgmt0 ] || rdma link add "$RDMA${name#eth}" type "$RDMA" netdev "$name"

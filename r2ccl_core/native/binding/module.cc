@@ -91,7 +91,8 @@ struct PyRequest {
       : net(std::move(other.net)),
         comm(std::move(other.comm)),
         request(std::exchange(other.request, nullptr)),
-        buffer(std::move(other.buffer)) {}
+        buffer(std::move(other.buffer)),
+        tag(other.tag) {}
   ~PyRequest() {
     if (request != nullptr) comm->Close();
   }
@@ -100,12 +101,13 @@ struct PyRequest {
   std::shared_ptr<Comm> comm;
   Request* request;
   Buffer buffer;
+  uint32_t tag = 0;  // of the message, once it was received
 
   nb::tuple Test() {
     bool done = request == nullptr;
     uint64_t size = 0;
     if (!done) {
-      Status status = comm->Test(request, &done, &size);
+      Status status = comm->Test(request, &done, &size, &tag);
       if (done || !status.ok()) request = nullptr;
       Check(status);
     }
@@ -118,7 +120,7 @@ struct PyRequest {
     {
       nb::gil_scoped_release release;
       status = WaitUntil(*net->environment().notifier, timeout_s, "the transfer", [&](bool* finished) {
-        Status tested = comm->Test(request, finished, &size);
+        Status tested = comm->Test(request, finished, &size, &tag);
         if (*finished || !tested.ok()) request = nullptr;
         return tested;
       });
@@ -204,6 +206,12 @@ PyComm<RecvComm>* Accept(PyListener& listener, double timeout_s) {
   return new PyComm<RecvComm>(listener.net, comm);  // Python takes ownership
 }
 
+std::string StateOf(const NicHealth& health) {
+  if (health.down == 0) return "up";
+  if (health.up > 0) return "partial";
+  return health.held > 0 ? "held" : "down";
+}
+
 // Cheap enough to be asked a hundred times a second, as the following of losses does.
 nb::list Nics(Net& net) {
   Environment& environment = net.environment();
@@ -219,7 +227,7 @@ nb::list Nics(Net& net) {
     nic["paths_down"] = health[i].down;
     nic["paths_held"] = health[i].held;
     nic["paths_cut_off"] = health[i].cut_off;
-    nic["state"] = health[i].down == 0 ? "up" : (health[i].up == 0 ? "down" : "partial");
+    nic["state"] = StateOf(health[i]);
     nics.append(nic);
   }
   return nics;
@@ -400,15 +408,20 @@ NB_MODULE(_native, module) {
 
   nb::class_<PyRequest>(module, "Request")
       .def("test", &PyRequest::Test, "(done, size in bytes)")
-      .def("wait", &PyRequest::Wait, "timeout_s"_a = 60.0, "Size in bytes of the message.");
+      .def("wait", &PyRequest::Wait, "timeout_s"_a = 60.0, "Size in bytes of the message.")
+      .def_prop_ro(
+          "tag", [](PyRequest& self) { return self.tag; }, "What the sending end gave, of a message received.");
 
   nb::class_<PyComm<SendComm>>(module, "SendComm")
-      .def("isend",
-           [](PyComm<SendComm>& self, Buffer data) {
-             Request* request = nullptr;
-             Check(self.comm->Isend(data.data(), data.nbytes(), &request));
-             return PyRequest{self.net, self.comm, request, data};
-           })
+      .def(
+          "isend",
+          [](PyComm<SendComm>& self, Buffer data, uint32_t tag) {
+            if (tag > kMostTag) Check({Code::kInvalidArgument, "tag: at most " + std::to_string(kMostTag)});
+            Request* request = nullptr;
+            Check(self.comm->Isend(data.data(), data.nbytes(), &request, false, tag));
+            return PyRequest{self.net, self.comm, request, data};
+          },
+          "data"_a, "tag"_a = 0, "`tag` is the receiving end's to read.")
       .def("close", [](PyComm<SendComm>& self) { self.comm->Close(); });
 
   nb::class_<PyComm<RecvComm>>(module, "RecvComm")

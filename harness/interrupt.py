@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and a lost terminal all end a sweep in the same way: once, as an exception, in order."""
+"""Ctrl-C, SIGTERM and a lost terminal all end a command in the same way: once, as an exception, in order."""
 
 import _thread
 import signal
@@ -42,7 +42,7 @@ def told_of(left: Callable[[], str]) -> Iterator[None]:
 
 @contextmanager
 def unbroken() -> Iterator[None]:
-    """A stop inside the context takes effect after it. For the main thread."""
+    """A stop inside the context takes effect after it. For the main thread, and threads for which it waits."""
     _unbroken.append(None)
     try:
         yield

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from r2ccl_core.text_file import absolute
 from reports import series
 from reports.errors import ReportError, SchemaError
-from reports.trial import Run, Trial, load_run, load_trial
+from reports.trial import EDITED, Run, Trial, load_run, load_trial
 from reports.wording import missing_trials, trials_without_result
 
 if TYPE_CHECKING:
@@ -225,6 +225,11 @@ def _trial(path: Path) -> Trial:
     trial = load_trial(path)
     if trial.trial_id != path.parent.name:
         raise SchemaError(f"{path}: trial_id: {trial.trial_id[:80]!r} is not the name of its folder; was it copied?")
+    if not trial.trial_id.startswith(f"{trial.system}-"):
+        raise SchemaError(f"{path}: system: {trial.system[:80]!r} is not that of its trial_id; {EDITED}")
+    timeless = next((at for at, i in enumerate(trial.iterations) if not i.duration_ns), None)
+    if timeless is not None and trial.source == "measured":
+        raise SchemaError(f"{path}: iterations.{timeless}.duration_ns: no iteration takes 0 ns; {EDITED}")
     return trial
 
 

@@ -138,7 +138,7 @@ def mistakes(experiment: Experiment, right: Experiment | None = None) -> list[Mi
         found += [*experiment.workload.mistakes(hosts, backends), *_system_mistakes(experiment)]
     if not shared >= {"systems", "faults"}:
         found += _name_mistakes(experiment)
-    found += _sweep_mistakes(experiment)
+    found += [*_sweep_mistakes(experiment), *_limit_mistakes(experiment)]
     found = found or list(fault_mistakes(experiment.faults, _fault_context(experiment)))
     return found or list(overlap_mistakes(experiment.faults, experiment.cluster.data_nics()))
 
@@ -178,7 +178,18 @@ def _sweep_mistakes(experiment: Experiment) -> Iterator[Mistake]:
         faults += [HEALTHY] if not faults else []
         faults += [HEALTHY_BEFORE, HEALTHY_AFTER] if sweep.healthy != "off" else []
         points = {axis.label: [text for text, _ in axis.points()] for axis in experiment.axes}
-        yield from bound_mistakes(experiment.bounds, systems, experiment.workload.grid_sizes(), faults, points)
+        sizes, kind = experiment.workload.grid_sizes(), experiment.workload.kind
+        yield from bound_mistakes(experiment.bounds, systems, sizes, faults, points, kind)
+
+
+def _limit_mistakes(experiment: Experiment) -> Iterator[Mistake]:
+    """Durations that a trial's limit ends before they are over."""
+    limits, least_s = experiment.sweep.limits, getattr(experiment.workload, "min_duration_s", None) or 0.0
+    remedy = f"is more than sweep.limits.trial, which is {limits.trial_s:g} s; shorten it, or raise that limit"
+    if "iteration_s" in limits.model_fields_set and limits.iteration_s > limits.trial_s:
+        yield Mistake("sweep.limits.iteration", f"{limits.iteration_s:g} s", remedy)
+    if least_s > limits.trial_s:
+        yield Mistake("workload.min_duration", f"{least_s:g} s", remedy)
 
 
 def _system_mistakes(experiment: Experiment) -> Iterator[Mistake]:

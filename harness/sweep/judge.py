@@ -107,6 +107,8 @@ class Facts:
     """The checkers that decide whether results are right."""
     lengthen: str = ""
     """How an experiment makes the iterations last longer, so that a fault hits one; empty: not by one key."""
+    awaited: str = ""
+    """What the first fault waits for, with the key that says it; empty: it comes by the clock."""
     aim: str = ""
     """How an experiment hits a NIC in use; empty: it aims so already, or draws what it hits."""
     nic_bytes: Mapping[str, float] = field(default_factory=dict)
@@ -338,7 +340,7 @@ def _doubt(facts: Facts, evidence: Evidence) -> str | None:
     if not facts.fault_planned:
         return None
     if facts.fault is None:
-        return "the fault was never injected"
+        return "the fault was never injected" + (f": {facts.awaited}" if facts.awaited else "")
     if not evidence.in_flight:
         return f"the fault missed the collective: {_missed(facts)}"
     if idle := _idle(facts) or _down_already(facts):

@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ValidationInfo, field_validator
 
-
 _TRUTH = (bool, bool | None)
 
 

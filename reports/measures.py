@@ -93,6 +93,7 @@ def _about(view: View, run: LoadedRun) -> dict[str, Any]:
         "run_number": run.number,
         "trial_id": trial.trial_id,
         "reason": trial.reason or "",
+        "began_ns": min((i.t_ns for i in trial.iterations), default=None),
         "case": case_of(trial),
         "scenario": trial.shown_scenario,
         "setup": setup_of(trial),

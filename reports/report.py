@@ -124,7 +124,7 @@ def _place(runs: Sequence[LoadedRun], out: Path | None) -> Path:
     if out is None:
         if len(runs) > 1:
             raise ReportError(f"{len(runs)} runs in one report need a folder of their own for it: add -o DIR")
-        return runs[0].folder
+        return _writable(runs[0].folder)
     out = real(out)
     if len(runs) > 1 and out in [run.folder for run in runs]:
         raise ReportError(
@@ -133,6 +133,16 @@ def _place(runs: Sequence[LoadedRun], out: Path | None) -> Path:
     if out.exists() and not out.is_dir():
         raise ReportError(f"{out}: not a folder; give one with -o DIR")
     out.mkdir(parents=True, exist_ok=True)
+    return _writable(out)
+
+
+def _writable(out: Path) -> Path:
+    """`out`, where nothing of another kind has the name of the page or of its figures' folder."""
+    page, figures = out / "report.html", out / "figures"
+    if page.is_dir():
+        raise ReportError(f"{page}: is a folder where the page would be; remove it, or give -o DIR")
+    if figures.exists() and not figures.is_dir():
+        raise ReportError(f"{figures}: is no folder, where the figures would be; remove it, or give -o DIR")
     return out
 
 

@@ -194,7 +194,7 @@ Exit status:
 
 
 @app.command(epilog=COMPARE_EPILOG)
-@reported
+@printed
 def compare(
     base: Annotated[str, typer.Argument(metavar="BASE", help="A run's folder, or one of its systems: RUN@SYSTEM.")],
     new: Annotated[str, typer.Argument(metavar="NEW", help="The run or system to be judged, named likewise.")],

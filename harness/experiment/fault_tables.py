@@ -177,7 +177,9 @@ def _when_mistakes(fault: FaultModel, context: FaultContext, key: str) -> Iterat
 
 
 def _which_mistakes(fault: FaultModel, context: FaultContext, key: str) -> Iterator[Mistake]:
-    if not fault.kind and not fault.choices and not fault.events:
+    if not fault.kind and fault.mtbf_s is not None and "choices" in fault.model_fields_set and not fault.choices:
+        yield Mistake(f"{key}.choices", "[]", "has no kind to choose from; give at least one, or kind instead")
+    elif not fault.kind and not fault.choices and not fault.events:
         yield Mistake(f"{key}.kind", None, "is missing; add it")
     elif not fault.label:
         yield Mistake(f"{key}.name", None, "is missing; a table without kind needs a name")

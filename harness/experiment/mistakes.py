@@ -84,8 +84,9 @@ def _translated(detail: ErrorDetails, model: type[BaseModel]) -> Mistake:
         remedy += "; for several values write an [[axis]]"
     if isinstance(value, str) and "," in value and isinstance(location[-1], int):
         remedy += f"; several stand in quotes of their own: {json.dumps(value.split(','))}"
-    wants_no_text = (remedy.startswith(_NO_TEXT) and "in quotes like" not in remedy) or (kind == "literal_error" and not remedy.startswith("must be '"))
-    if isinstance(value, str) and wants_no_text:
+    no_text = remedy.startswith(_NO_TEXT) and "in quotes like" not in remedy
+    no_text |= kind == "literal_error" and not remedy.startswith("must be '")
+    if isinstance(value, str) and no_text:
         value = json.dumps(value, ensure_ascii=False)
     whole = kind == "value_error" and isinstance(value, dict)  # the remedy says which of the table's keys
     return Mistake(key, None if whole else _short(value), remedy)

@@ -496,3 +496,15 @@ def test_the_alternative_text_of_healthy_trials_speaks_of_no_fault(tmp_path: Pat
     frame = trial_frame(load_folders([make_run(tmp_path, repeats=1, fault=False, counters=False)]))
     said = _says(frame, ["before_gbs", "after_gbs"])
     assert "failstop at 64MiB: " in said and "none for" not in said
+
+
+def test_what_stands_in_the_way_of_a_report_is_named_before_any_work(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, repeats=1, sizes={1 << 20: 4})
+    (folder / "report.html").mkdir()
+    with pytest.raises(ReportError, match=r"report\.html: is a folder where the page would be"):
+        write_report(folder)
+    (folder / "report.html").rmdir()
+    (folder / "figures").write_text("")
+    with pytest.raises(ReportError, match="figures: is no folder, where the figures would be"):
+        write_report(folder)
+    assert not (folder / "rows.parquet").exists()

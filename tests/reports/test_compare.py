@@ -465,9 +465,7 @@ def test_every_mistake_of_a_rules_file_is_told_and_no_trial_is_judged_twice(tmp_
     assert "rule[0].metric: unknown metric" in first and "rule[1].tolerance: 'x' is not a tolerance" in second
     twice = '[[rule]]\nmetric = "after_gbs"\ntolerance = "%s %%"\n%s\n'
     path.write_text(twice % (5, "") + twice % (50, ""))
-    with pytest.raises(
-        ReportError, match=r"rule\[1\] and rule\[0\] are both for after_gbs of the same trials; keep one"
-    ):
+    with pytest.raises(ReportError, match=r"rule\[1\] and rule\[0\] are both for after_gbs of the same trials"):
         load_rules(path)
     path.write_text(twice % (5, "") + twice % (50, 'systems = ["balance"]'))
     assert len(load_rules(path).rules) == 2

@@ -380,12 +380,14 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     run["experiment"] |= {"name": HOSTILE, "description": HOSTILE, HOSTILE: [HOSTILE]}
     run["provenance"] |= {"command": HOSTILE, HOSTILE: {HOSTILE: HOSTILE}}
     edit(folder / "run.json", **run)
-    for path in folder.glob("trials/*/trial.json"):
+    for path in list(folder.glob("trials/*/trial.json")):
         trial = json.loads(path.read_text())
         fault = trial["fault"] | {"host": HOSTILE, "nic": "$x_{", "kind": HOSTILE}
-        edit(
-            path, system=HOSTILE + str(trial["mode"]), reason=HOSTILE, fault=fault, collective=HOSTILE, dtype="\x1b[31m"
-        )
+        system = f'<img src=x onerror="alert(3)">{trial["mode"]}'  # a folder's name holds no slash
+        trial_id = f"{system}-r0"
+        told = {"reason": HOSTILE, "fault": fault, "collective": HOSTILE, "dtype": "\x1b[31m"}
+        edit(path, system=system, trial_id=trial_id, **told)
+        path.parent.rename(path.parent.with_name(trial_id))
     page = Page(write_report(folder).read_text(encoding="utf-8"))
     assert len(page.of("script")) == 1
     assert not [a for _, a in page.tags if "onerror" in a]

@@ -1,21 +1,26 @@
-"""Numbers in the models of files that people write: true is not a number, although Python and pydantic would accept
-it."""
+"""Numbers and truth in the models of files that people write: true is not a number, nor is 1 or "yes" true, although
+Python and pydantic would accept them."""
 
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ValidationInfo, field_validator
 
+_TRUTH = (bool, bool | None)
+
 
 class Strict(BaseModel):
-    """A model whose number fields refuse true and false, except fields with their own parser."""
+    """A model whose number fields refuse true and false, except fields with their own parser, and whose fields of truth
+    refuse everything else."""
 
     @field_validator("*", mode="before")
     @classmethod
     def _no_truth_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        field = cls.model_fields[info.field_name or ""]
+        if value is not None and not isinstance(value, bool) and field.annotation in _TRUTH:
+            raise ValueError("must be true or false")
         if not isinstance(value, bool | list | tuple | dict):
             return value
-        field = cls.model_fields[info.field_name or ""]
         own = any(isinstance(one, BeforeValidator) for one in field.metadata)
         if not own and _is_truth_for_number(field.annotation, value):
             raise ValueError("must be a number, not true or false")

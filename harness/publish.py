@@ -17,7 +17,7 @@ def publish(folders: Path | Sequence[Path], out: Path | None = None) -> Path:
     try:
         return write_report(folders, out, lambda line: print(f"warning: {line}", file=sys.stderr))
     except OSError as error:
-        where = out or (folders if isinstance(folders, Path) else folders[0])
+        where = error.filename or out or (folders if isinstance(folders, Path) else folders[0])
         raise ReportError(
             f"{where}: the report cannot be written ({error.strerror or error}); give another folder with -o DIR"
         ) from error

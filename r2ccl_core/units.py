@@ -39,6 +39,10 @@ def _parse(text: object, table: dict[str, float] | dict[str, int], kind: str, ex
 
 def parse_size(text: str | int) -> int:
     """Bytes in ``text``: ``'64MiB'`` and ``'64M'`` are 64 * 2**20, ``'64MB'`` is 64 * 10**6."""
+    bits = re.fullmatch(r"\s*([0-9.]+)\s*([kKmMgGtT])b\s*", str(text))
+    if bits is not None:
+        number, prefix = bits[1], bits[2].upper()
+        raise UnitError(f"{text!r} may mean bits; did you mean {number}{prefix}B or {number}{prefix}iB?")
     value = _parse(text, _SIZES, "size", "64MiB")
     if value != int(value):
         raise UnitError(f"{text!r} is not a whole number of bytes; write it like '64MiB'")

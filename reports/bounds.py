@@ -20,11 +20,11 @@ import pandas as pd
 
 from reports import stats
 from reports.bound_places import Bound, bounds_of, is_selected, named, narrowed, speaks_of
+from reports.effect import uncertain_effects
 from reports.load import load_folder
 from reports.measures import trial_frame
 from reports.metrics import METRICS
 from reports.metrics.metric import Metric
-from reports.state import uncertain_effects
 from reports.targets import NOTHING_MEASURED, Target
 from reports.trial import SIMULATED
 from reports.wording import at_size, exactly, has, number, plural

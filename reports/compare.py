@@ -54,8 +54,8 @@ class Finding:
     known: tuple[int, int]
     """How many repeats of each side have a value, also where the others are so low that no median is known."""
     not_known: tuple[int, int]
-    """How many repeats of each side ran and are in no change, because something else slowed their healthy
-    iterations."""
+    """How many repeats of each side ran and are in no change, because their value is not known
+    (`reports.metrics.metric.Metric.not_known`)."""
     inconclusive: int
     """How many repeats that have a value in BASE are inconclusive in NEW."""
     change: Change | None
@@ -216,8 +216,8 @@ def _judged(
 
 
 def _unknown(part: pd.DataFrame, metric: str) -> "pd.Series[bool]":
-    """The trials that ran and of which the measure stays unknown: they are inconclusive, or something else slowed
-    their healthy iterations."""
+    """The trials that ran and of which the measure stays unknown: they are inconclusive, or it is not
+    known (`reports.metrics.metric.Metric.not_known`)."""
     unknown = (part["status"] == "inconclusive") | METRICS[metric].not_known(part)
     return unknown & part[metric].isna()
 

@@ -51,6 +51,8 @@ class Line:
     """Trials whose time lost is not known, because something else slowed their healthy iterations."""
     disturbed_slowdown: int
     """Trials whose T/T0 is not known for the same reason."""
+    unsure: Mapping[str, int]
+    """By metric, trials whose value is not known because the fault's effect is not known well enough."""
     stopped: int
     """Trials that ended with an error."""
     checked: int
@@ -74,7 +76,9 @@ class Line:
         return self.estimates[metric]
 
     def unknown(self, metric: Metric) -> int:
-        """The trials whose value of `metric` is not known, because something else slowed their healthy iterations."""
+        """The trials whose value of `metric` is not known (`reports.metrics.metric.Metric.not_known`)."""
+        if metric.from_effect:
+            return self.unsure[metric.name]
         if not metric.against_healthy:
             return 0
         return self.disturbed_slowdown if metric.by_medians else self.disturbed
@@ -88,7 +92,8 @@ class Line:
 
     def median_not_known(self, metric: Metric) -> str:
         """What stands for the median of a metric that is known in too few trials, or in none."""
-        return not_known(self.unknown(metric), self.conclusive - self.stopped)
+        trials = self.stopped if metric.of == "trials that stopped" else self.conclusive - self.stopped
+        return not_known(self.unknown(metric), trials)
 
     @property
     def no_count(self) -> str:
@@ -168,6 +173,7 @@ def _line(part: pd.DataFrame) -> Line:
         inconclusive=int((~conclusive).sum()),
         disturbed=int((part["disturbed"] != "").sum()),
         disturbed_slowdown=int(part["disturbed_slowdown"].sum()),
+        unsure={name: int(metric.not_known(part).sum()) for name, metric in METRICS.items() if metric.from_effect},
         stopped=int((part["status"] == "failed").sum()),
         checked=int(part["checked"].sum()),
         model=None if pd.isna(first["model"]) else float(first["model"]),

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from r2ccl_core.text_file import absolute
 from reports import series
 from reports.errors import ReportError, SchemaError
-from reports.trial import Run, Trial, load_run, load_trial
+from reports.setting import systems_of
+from reports.trial import EDITED, Run, Trial, load_run, load_trial
 from reports.wording import missing_trials, trials_without_result
 
 if TYPE_CHECKING:
@@ -100,10 +101,10 @@ def load_folder(folder: Path) -> LoadedRun:
     """Reads one run folder. Raises `SchemaError` or `ReportError`, one line each."""
     folder = real(folder)
     run = load_run(folder / "run.json")
-    trials, problems = [], []
+    trials, problems, names = [], [], systems_of(run)
     for path in sorted((folder / "trials").glob("*/trial.json")):
         try:
-            trials.append(_trial(path))
+            trials.append(_trial(path, names))
         except SchemaError as error:
             problems.append(_within(folder, str(error)))
     if not trials:
@@ -221,10 +222,17 @@ def _series(loaded: LoadedRun, trial: Trial, table: series.Table) -> "pd.DataFra
     return series.read(path, table, _within(loaded.folder, str(path)))
 
 
-def _trial(path: Path) -> Trial:
+def _trial(path: Path, systems: Iterable[str]) -> Trial:
+    """A trial of a run with these systems; raises `SchemaError`, also where what it holds contradicts itself."""
     trial = load_trial(path)
     if trial.trial_id != path.parent.name:
         raise SchemaError(f"{path}: trial_id: {trial.trial_id[:80]!r} is not the name of its folder; was it copied?")
+    named = [name for name in (trial.system, *systems) if trial.trial_id.startswith(f"{name}-")]
+    if named and trial.system not in named:
+        raise SchemaError(f"{path}: system: {trial.system[:80]!r} is not that of its trial_id; {EDITED}")
+    timeless = next((at for at, i in enumerate(trial.iterations) if not i.duration_ns), None)
+    if timeless is not None and trial.source == "measured":
+        raise SchemaError(f"{path}: iterations.{timeless}.duration_ns: no iteration takes 0 ns; {EDITED}")
     return trial
 
 

@@ -11,13 +11,13 @@ from typing import Any
 import pandas as pd
 
 from reports import model
+from reports.effect import effect_error_ms
 from reports.load import LoadedRun, counters, watched
 from reports.metrics import METRICS, cost, serving
 from reports.metrics.correctness import checked
 from reports.metrics.view import NO_TABLE, View
 from reports.series import APART_NS, thinned
 from reports.setting import env_of, setting_of, systems_of
-from reports.state import effect_error_ms
 from reports.trial import Trial
 
 MAX_COUNTERS = 600
@@ -79,6 +79,7 @@ def _row(run: LoadedRun, view: View) -> dict[str, Any]:
     return (
         _about(view, run)
         | values
+        | {"unsure": frozenset(name for name, metric in METRICS.items() if metric.is_unsure(view))}
         | {"checked": checked(view) if conclusive else 0, "received_bytes": tuple(received) or None}
     )
 
@@ -92,6 +93,7 @@ def _about(view: View, run: LoadedRun) -> dict[str, Any]:
         "run_number": run.number,
         "trial_id": trial.trial_id,
         "reason": trial.reason or "",
+        "began_ns": min((i.t_ns for i in trial.iterations), default=None),
         "case": case_of(trial),
         "scenario": trial.shown_scenario,
         "setup": setup_of(trial),

@@ -16,13 +16,13 @@ import jinja2
 from markupsafe import Markup
 
 from reports import columns, palette, wording
+from reports.effect import effect_text
 from reports.flat import flat
 from reports.headline import Line
 from reports.metrics.cost import not_known
 from reports.metrics.metric import Metric
 from reports.metrics.view import View
 from reports.overview import MOST_SMALL_PRINT, overview, remarks, scope_note, small_print, unit
-from reports.state import effect_text
 from reports.stats import Estimate
 from reports.targets import Target
 from reports.trial import Trial

@@ -16,6 +16,7 @@ from reports.bound_places import not_judged
 from reports.bounds import held, without_all
 from reports.core_log import core_events
 from reports.drift import drift_lines
+from reports.effect import effect_error_ms, effect_text
 from reports.embed import save
 from reports.errors import ReportError
 from reports.export import write_exports
@@ -56,7 +57,7 @@ from reports.recovery import throughput
 from reports.series import EVENTS, WATCH
 from reports.setting import Setting, experiment_name, setting_of
 from reports.source import change_of
-from reports.state import effect_error_ms, effect_text, state_frame
+from reports.state import state_frame
 from reports.stolen import stolen_time
 from reports.summary import scope, sentences
 from reports.targets import Target, targets
@@ -123,7 +124,7 @@ def _place(runs: Sequence[LoadedRun], out: Path | None) -> Path:
     if out is None:
         if len(runs) > 1:
             raise ReportError(f"{len(runs)} runs in one report need a folder of their own for it: add -o DIR")
-        return runs[0].folder
+        return _writable(runs[0].folder)
     out = real(out)
     if len(runs) > 1 and out in [run.folder for run in runs]:
         raise ReportError(
@@ -132,6 +133,16 @@ def _place(runs: Sequence[LoadedRun], out: Path | None) -> Path:
     if out.exists() and not out.is_dir():
         raise ReportError(f"{out}: not a folder; give one with -o DIR")
     out.mkdir(parents=True, exist_ok=True)
+    return _writable(out)
+
+
+def _writable(out: Path) -> Path:
+    """`out`, where nothing of another kind has the name of the page or of its figures' folder."""
+    page, figures = out / "report.html", out / "figures"
+    if page.is_dir():
+        raise ReportError(f"{page}: is a folder where the page would be; remove it, or give -o DIR")
+    if figures.exists() and not figures.is_dir():
+        raise ReportError(f"{figures}: is no folder, where the figures would be; remove it, or give -o DIR")
     return out
 
 
@@ -397,8 +408,10 @@ def _story(run: LoadedRun, trial: Trial) -> str:
             of_means = name == "slowdown" and view.comes_and_goes
             what = f"T/T0: {RATIO_OF_MEANS}" if of_means else METRICS[name].meaning.partition(" (")[0]
             text = f"{what}: {number(value)} {METRICS[name].unit}".strip()
-            unsure = METRICS[name].from_effect and effect_error_ms(trial) > 0
-            told.append(f"{text}, {effect_text(trial)}" if unsure else text)
+            doubtful = METRICS[name].from_effect and effect_error_ms(trial) > 0
+            told.append(f"{text}, {effect_text(trial)}" if doubtful else text)
+        elif METRICS[name].is_unsure(view):
+            told.append(f"{METRICS[name].meaning.partition(' (')[0]}: not known, {effect_text(trial)}")
     return "; ".join([*told, *filter(None, [cost.not_known(view)]), ended(trial.status, expected=trial.expected)])
 
 

@@ -83,7 +83,9 @@ TRIAL_COLUMNS: dict[str, Column] = {
     "healed": Column(_BOOL, "the NIC was up again afterwards", _of_evidence("healed")),
     "stolen_share": Column(_FLOAT, "processor time that a hypervisor took, worst host", _of_evidence("stolen_share")),
     "error": Column(_TEXT, "the first error of any rank", _of_error("message")),
-    "error_after_fault_ns": Column(_INT, "from the fault to that error", _of_error("after_fault_ns")),
+    "error_after_fault_ns": Column(
+        _INT, "from the beginning of the fault's injection to that error", _of_error("after_fault_ns")
+    ),
 }
 
 ITERATION_COLUMNS: dict[str, IterationColumn] = {

@@ -112,6 +112,11 @@ class Rule(BaseModel):
         """The direction that is better."""
         return self.direction or METRICS[self.metric].better or "lower"
 
+    def same_trials(self, other: "Rule") -> bool:
+        """Whether `other` has the same filters."""
+        filters = ("systems", "sizes", "collectives", "scenarios")
+        return all(set(getattr(self, name)) == set(getattr(other, name)) for name in filters)
+
     def applies(self, system: str, size_bytes: int, collective: str, scenario: str) -> bool:
         """Whether a cell passes the rule's filters."""
         filters = (
@@ -127,6 +132,16 @@ class Rules(BaseModel):
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
     rules: tuple[Rule, ...] = Field(alias="rule", min_length=1)
+
+    @model_validator(mode="after")
+    def _apply_once(self) -> "Rules":
+        """Two rules for the same trials by one metric would judge them twice, perhaps differently."""
+        for number, rule in enumerate(self.rules):
+            for earlier, other in enumerate(self.rules[:number]):
+                if rule.same_trials(other) and rule.metric == other.metric:
+                    same = f"rule[{number}] and rule[{earlier}] are both for {rule.metric} of the same trials"
+                    raise ValueError(f"{same}; keep one, or narrow them by systems, sizes, collectives or scenarios")
+        return self
 
 
 DEFAULT = Rules.model_validate(
@@ -150,7 +165,7 @@ that there is no ratio, and an amount that matters in a short trial is noise in 
 
 
 def load_rules(path: Path) -> Rules:
-    """Reads a rules file; raises `ReportError`, one line with file, key and remedy."""
+    """Reads a rules file; raises `ReportError`, one line with file, key and remedy for each mistake."""
     try:
         values: dict[str, Any] = toml_of(text_of(path, "utf-8-sig"))
     except OSError as error:
@@ -164,26 +179,31 @@ def load_rules(path: Path) -> Rules:
     try:
         return Rules.model_validate(values)
     except ValidationError as error:
-        raise ReportError(f"{path}: {_told(error)}") from None
+        raise ReportError("\n".join(f"{path}: {line}" for line in _told(error))) from None
 
 
-def _told(error: ValidationError) -> str:
-    # An unknown key is reported first: a misspelt key is why another one is missing.
+def _told(error: ValidationError) -> list[str]:
+    # Unknown keys come first.
     errors = [one for one in error.errors() if not _follows(one, error.errors())]
-    first = min(errors, key=lambda one: one["type"] != "extra_forbidden")
-    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
-    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-    if first["type"] == "extra_forbidden":
-        model = Rules if len(first["loc"]) == 1 else Rule
+    return [_line(one) for one in sorted(errors, key=lambda one: one["type"] != "extra_forbidden")]
+
+
+def _line(one: "ErrorDetails") -> str:
+    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in one["loc"]).lstrip(".")
+    if one["type"] == "extra_forbidden":
+        model = Rules if len(one["loc"]) == 1 else Rule
         known = [field.alias or name for name, field in model.model_fields.items()]
-        return f"{place}: unknown key; {_nearest(str(first['loc'][-1]), known)}{more}"
-    message = in_our_words(first).replace("\n", " ")
-    return f"{place}: {message}{more}"
+        return f"{place}: unknown key; {_nearest(str(one['loc'][-1]), known)}"
+    message = in_our_words(one).replace("\n", " ")
+    return f"{place}: {message}" if place else message
 
 
 def _follows(one: "ErrorDetails", errors: Sequence["ErrorDetails"]) -> bool:
-    """Whether it only says that a list is too short without the items that are wrong."""
+    """Whether it only says that a list is too short without the items that are wrong, or that a key is missing whose
+    misspelt name is unknown."""
     own = one["loc"]
+    if one["type"] == "missing":
+        return any(e["type"] == "extra_forbidden" and e["loc"][:-1] == own[:-1] for e in errors)
     return one["type"] == "too_short" and any(e is not one and e["loc"][: len(own)] == own for e in errors)
 
 

@@ -2,18 +2,11 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeGuard
 
 import pandas as pd
 
 from reports.series import METRICS
 from reports.trial import Trial
-from reports.wording import number, plural
-
-UNCERTAIN_NS = 5_000_000
-"""A larger uncertainty of the time of effect is pointed out."""
-UNCERTAIN = "not known well enough"
-"""How it is pointed out."""
 
 
 @dataclass(frozen=True)
@@ -92,53 +85,6 @@ def _rates(counted: pd.DataFrame) -> pd.DataFrame:
     # A counter that decreases (a process that ended, a NIC that was recreated) gives no rate for that interval.
     known = (lasted > 0) & (grown >= 0)
     return counted.assign(value=1e9 * grown / lasted)[known]
-
-
-def effect_text(trial: Trial, fault: int = 0) -> str | None:
-    """When a fault took effect, as text: ``effect at 1.234 s ± 2.1 ms`` since the first timed iteration.
-
-    `fault` 0 is the first fault of the trial, 1 the next.
-    """
-    effect = _effect(trial, fault)
-    if effect is None:
-        return None
-    t_ns, error_ns = effect
-    begin_ns = min((i.t_ns for i in trial.iterations if i.iteration >= 0), default=None)
-    when = f"effect at {(t_ns - begin_ns) / 1e9:.3f} s" if begin_ns is not None else "effect known"
-    text = f"{when} \N{PLUS-MINUS SIGN} {error_ns / 1e6:.1f} ms"
-    return text + (f" (more than 5 ms: {UNCERTAIN})" if error_ns > UNCERTAIN_NS else "")
-
-
-def effect_error_ms(trial: Trial) -> float:
-    """By how much times from the first fault's effect may be wrong, if the effect is not known well enough; otherwise
-    0, as where an older program recorded no uncertainty."""
-    effect = _effect(trial, 0)
-    # Its moment is in the middle of the interval in which it may lie; the metrics take any moment in there.
-    return 2 * effect[1] / 1e6 if effect is not None and effect[1] > UNCERTAIN_NS else 0.0
-
-
-def uncertain_effects(errors_ms: "pd.Series[float]") -> str:
-    """In how many trials (by `effect_error_ms`) times from the fault's effect may be wrong, and by how much; empty: in
-    none."""
-    wrong = errors_ms[errors_ms > 0]
-    if wrong.empty:
-        return ""
-    trials = plural(len(wrong), "trial")
-    return f"the effect is {UNCERTAIN} in {trials}: times from it may be wrong by {number(wrong.max())} ms"
-
-
-def _effect(trial: Trial, fault: int) -> tuple[int, int] | None:
-    """The moment of a fault's effect and its uncertainty, in ns; None if they were not recorded."""
-    effects = (trial.evidence.model_extra or {}).get("effects")
-    effect = effects[fault] if isinstance(effects, list) and fault < len(effects) else None
-    if not isinstance(effect, dict):
-        return None
-    t_ns, error_ns = effect.get("t_ns"), effect.get("error_ns")
-    return (t_ns, error_ns) if _is_whole(t_ns) and _is_whole(error_ns) else None
-
-
-def _is_whole(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**62
 
 
 def panels_of(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:

@@ -14,6 +14,7 @@ import pandas as pd
 from r2ccl_core.units import format_rate
 from reports import stats
 from reports.headline import Line, headline
+from reports.metrics import METRICS
 from reports.overview import cells_of, limited, listed, not_known_in, unmeasured, where, with_share
 from reports.setting import Setting
 from reports.trained import training_sentences
@@ -114,7 +115,8 @@ def _conclusion(frame: pd.DataFrame, lines: Sequence[Line], incomplete: Sequence
         which = "the trials that are there" if told else "every trial"
         return _sentence([*told, f"{which} ended as the experiment expects"])
     if len(odd):
-        first = ": ".join(filter(None, (_called(odd.iloc[0]), plain(odd.iloc[0]["reason"]))))
+        earliest = odd.sort_values("began_ns", kind="stable").iloc[0]
+        first = ": ".join(filter(None, (_called(earliest), plain(earliest["reason"]))))
         told += [f"{plural(len(odd), 'trial')} did not end as expected (first: {first})"]
     verb = "is" if inconclusive == 1 else "are"
     which = f"{plural(inconclusive, 'trial')} stayed inconclusive and {verb} in no figure"
@@ -210,13 +212,16 @@ def _system(trials: pd.DataFrame, lines: Sequence[Line], cells: Sequence[Line]) 
     stopped = faulted[faulted["status"] == "failed"]
     if len(stopped) == len(faulted):
         told = faulted["error_after_ms"].dropna()
+        unsure = int(METRICS["error_after_ms"].not_known(faulted).sum())
+        erred = len(told) + unsure
         sizes = " over all sizes" if faulted["size_bytes"].nunique() > 1 else ""
         when = f", at the latest {number(told.max())} ms after the fault{sizes}" if len(told) else ""
+        when += f" (when is not known in {plural(unsure, 'trial')})" if unsure else ""
         all_of_them = f"each of its {len(faulted)} faulted trials" if len(faulted) > 1 else "its faulted trial"
-        if 0 < len(told) < len(faulted):  # the others hung, or were killed
-            of_them = f"{len(told)} of its {len(faulted)} faulted trials"
-            return f"{name} stopped: {of_them} with an error{when}, {len(faulted) - len(told)} without."
-        if told.empty:
+        if 0 < erred < len(faulted):  # the others hung, or were killed
+            of_them = f"{erred} of its {len(faulted)} faulted trials"
+            return f"{name} stopped: {of_them} with an error{when}, {len(faulted) - erred} without."
+        if not erred:
             return f"{name} stopped: {all_of_them} ended without an error: it hung, or its processes were killed."
         return f"{name} stopped: {all_of_them} ended with an error{when}."
     ended = "stopped, as expected" if stopped["expected"].all() else "failed"

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from reports.headline import Line, at_largest, healthy_shares
+from reports.metrics import METRICS
 from reports.wording import at_size, beside, exactly, number, percent, plural
 
 HEALTHY_SHARE = 0.90
@@ -171,8 +172,13 @@ def _errors(lines: Sequence[Line]) -> Iterator[Target]:
             f"within {ERROR_S:g} s",
             f"{number(latest_ms)} ms" if latest_ms < 1e3 else f"{beside(latest_ms / 1e3, ERROR_S)} s",
             latest_ms <= ERROR_S * 1e3,
-            f"{trials} ended with an error",
+            f"{trials} ended with an error{_untimed(own)}",
         )
+
+
+def _untimed(lines: Sequence[Line]) -> str:
+    unsure = sum(line.unknown(METRICS["error_after_ms"]) for line in lines)
+    return f"; of {plural(unsure, 'more trial')} it is not known when" if unsure else ""
 
 
 def _wrong(lines: Sequence[Line]) -> Target | None:

@@ -22,6 +22,8 @@ from reports.upgrade import SCHEMA as SCHEMA
 SIMULATED = " (simulated)"
 """Suffix of the name of a system whose numbers come from the simulator."""
 
+EDITED = "the file is damaged or was edited"
+
 Phase = Literal["warmup", "before", "hit", "after", "repaired"]
 Status = Literal["ok", "wrong", "failed", "inconclusive"]
 
@@ -257,19 +259,26 @@ def check_version(values: Mapping[str, Any], where: str) -> int:
 
 
 def _load(model: type[S], kind: Kind, path: Path) -> S:
-    text = _text(path)
-    values = _values(path, text)
+    text = _text(path, kind)
+    values = _values(path, text, kind)
     found = check_version(values, str(path))
     if found < SCHEMA:
         text = json.dumps(upgraded(kind, values, found))
     try:
         # Parsed from the text, not from the values: this parser refuses lone surrogates, which no file can hold.
-        return model.model_validate_json(text)
+        return model.model_validate_json(text, strict=True)
     except ValidationError as error:
         raise SchemaError(f"{path}: {_first_mistake(model, error)}") from None
 
 
-def _text(path: Path) -> str:
+_REMEDIES: Mapping[Kind, str] = {
+    "run": "the run cannot be read without it; restore it from a copy, or sweep again with --fresh",
+    "trial": "remove it and sweep again",
+}
+"""What to do about a broken file: a trial can be run again by itself, and a sweep does not resume without run.json."""
+
+
+def _text(path: Path, kind: Kind) -> str:
     try:
         return text_of(path, most_bytes=STORED_BYTES)
     except FileNotFoundError:
@@ -279,14 +288,14 @@ def _text(path: Path) -> str:
     except OSError as error:
         raise SchemaError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise SchemaError(f"{path}: broken: not UTF-8 text; remove it and sweep again") from None
+        raise SchemaError(f"{path}: broken: not UTF-8 text; {_REMEDIES[kind]}") from None
 
 
-def _values(path: Path, text: str) -> dict[str, Any]:
+def _values(path: Path, text: str, kind: Kind) -> dict[str, Any]:
     try:
         values = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise SchemaError(f"{path}: broken or cut short ({error}); remove it and sweep again") from None
+        raise SchemaError(f"{path}: broken or cut short ({error}); {_REMEDIES[kind]}") from None
     if not isinstance(values, dict):
         raise SchemaError(f"{path}: holds no JSON object; was this written by a sweep?")
     return values
@@ -300,4 +309,4 @@ def _first_mistake(model: type[Stored], error: ValidationError) -> str:
         known = [f.alias or name for name, f in model.model_fields.items()]
         near = difflib.get_close_matches(str(first["loc"][-1]), known, 1)
         return f"{place}: unknown key{f'; nearest is {near[0]!r}' if near else ''}{more}"
-    return f"{place}: {first['msg']}{more}; the file is damaged or was edited"
+    return f"{place}: {first['msg']}{more}; {EDITED}"

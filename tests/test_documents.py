@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 from scripts import load
 
+from harness.errors import ExitCode
 from harness.experiment.file import load as load_experiment
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -70,3 +71,8 @@ def test_the_failure_of_ones_own_in_the_tutorial_is_an_experiment(tmp_path: Path
     runs = re.findall(r"runs/(\w+)-\.\.\.", text)
     assert set(runs) == {"smoke", experiment.name, "allreduce"}
     assert not re.search(r"harness compare runs/smoke\S* runs/mine", text), "their faults differ: no case is in both"
+
+
+def test_every_exit_status_is_documented() -> None:
+    rows = re.findall(r"(?m)^\| (\d+) \| (.+) \|$", (ROOT / "docs" / "reference" / "index.md").read_text())
+    assert rows == [(str(int(status)), status.meaning) for status in ExitCode]

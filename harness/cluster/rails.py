@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Interface, IPv6Interface, ip_interface
 
 from harness.cluster.gather import Endpoint, Probe, Reached
+from harness.cluster.layout import tag_of
 from harness.hosts.links import Link, Links
 
 _NEVER = ("docker", "virbr", "br-", "cni", "cali", "flannel", "lxc", "wl", "tun", "tap", "wg", "usb")
@@ -45,6 +46,8 @@ def why_not(link: Link) -> str | None:
     """Why an interface is no data NIC, regardless of what it carries; None if it is one."""
     if link.loopback or link.name.startswith(_NEVER) or not (link.physical or link.kind == "veth"):
         return "is virtual"
+    if tag_of(link.name) is not None:
+        return "is the harness's own, of a local cluster"
     if link.master is not None:
         return f"belongs to {link.master}"
     if not (link.up and link.carrier):

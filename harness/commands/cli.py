@@ -187,14 +187,14 @@ Exit status:
   0    no regression is shown, and at least one measure has enough repeats
   1    at least one measure is worse than its rule tolerates
   2    the input is wrong, or the runs have nothing in common
-  3    unknown: too few repeats (2 are needed; 3 for systems of one run), NEW lacks trials or measures, or the runs
-       are of clusters that differ in kind, hosts, NICs, rate or delay
+  3    unknown: too few repeats (2; of one run 3), NEW lacks trials or measures, or the clusters differ
   70   a bug of this program, with a traceback; it says nothing about the runs
+  74   the conclusion, which is good, could not be written
 """
 
 
 @app.command(epilog=COMPARE_EPILOG)
-@reported
+@printed
 def compare(
     base: Annotated[str, typer.Argument(metavar="BASE", help="A run's folder, or one of its systems: RUN@SYSTEM.")],
     new: Annotated[str, typer.Argument(metavar="NEW", help="The run or system to be judged, named likewise.")],

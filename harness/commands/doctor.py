@@ -9,7 +9,6 @@ from pathlib import Path
 from harness.cluster import inventory_file
 from harness.cluster.gather import Surveyed, looking_at, survey_here
 from harness.cluster.inventory import Inventory
-from harness.cluster.layout import tag_of
 from harness.cluster.rails import connected, data_nics, group, pairs
 from harness.commands import inventory as command
 from harness.commands.cluster_check import print_findings
@@ -51,8 +50,7 @@ def _look_here() -> Seen:
     facts, links = survey_here()
     name = socket.gethostname()
     survey = Surveyed(facts, links, "127.0.0.1", 0.0, 0.0)
-    nics = [nic for nic in data_nics(name, links) if tag_of(nic.endpoint.nic) is None]  # none of a local cluster's
-    return Seen({name: survey}, {name: nics}, environ=dict(os.environ))
+    return Seen({name: survey}, {name: data_nics(name, links)}, environ=dict(os.environ))
 
 
 def _look_at(inventory: Inventory) -> Seen:

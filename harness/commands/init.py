@@ -22,6 +22,7 @@ from harness.terminal import say
 from r2ccl_core.errors import UsageError
 from r2ccl_core.model.collective import COLLECTIVES
 from r2ccl_core.text_file import absolute, is_folder, is_there, write_text
+from reports.wording import plural
 
 ITERATIONS = 12
 RATE = "500 Mbit/s"
@@ -80,6 +81,10 @@ def init(file: Path, answers: Answers, *, ask: bool, force: bool) -> ExitCode:
 
     Raises `UsageError` if the file exists (unless `force`), and for answers that make no valid experiment.
     """
+    if is_folder(file):
+        raise UsageError(f"{file}: is a folder; name a file in it, such as {file / 'experiment.toml'}")
+    if not is_there(file.parent):
+        raise UsageError(f"{file.parent}: there is no such folder; make it first, or name another file")
     if is_there(file) and not force:
         raise UsageError(f"{file}: exists already; name another file, or give --force")
     if ask and sys.stdin.isatty() and sys.stdout.isatty():
@@ -99,7 +104,7 @@ def init(file: Path, answers: Answers, *, ask: bool, force: bool) -> ExitCode:
     except OSError as error:
         raise UsageError(f"{file}: cannot be written: {error.strerror}") from None
     trials = plan(experiment)
-    say(f"{file}: {len(trials)} trials, {max(1, round(estimate_s(trials, 1) / 60))} min, roughly")
+    say(f"{file}: {plural(len(trials), 'trial')}, {max(1, round(estimate_s(trials, 1) / 60))} min, roughly")
     command = shlex.join(["harness", "sweep", str(file)])
     say(f"try it:  {command} --dry-run", indent="         ")
     say(f"         {command} --set workload.backend=simulate", indent="         ")

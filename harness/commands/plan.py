@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from math import floor, log10
 
 from harness.commands.cluster_options import ClusterOptions, read_option, size_of
 from harness.errors import ExitCode
@@ -23,8 +24,8 @@ def plan_command(
     as_json: bool = False,
 ) -> int:
     """Predicts every algorithm's time, compares it with the lower bound, and chooses one; see `harness plan --help`."""
-    if operations is not None and operations < 0:
-        raise UsageError(f"--operations {operations}: give 0 or more")
+    if operations is not None and operations < 1:
+        raise UsageError(f"--operations {operations}: give 1 or more")
     size_bytes = size_of(size)
     alpha_s = read_option("--alpha", parse_duration, alpha)
     topology = cluster.topology()
@@ -75,7 +76,9 @@ def _idea(one: Candidate) -> str:
 
 
 def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.3f} ms"
+    """Milliseconds: three decimals, and more for a time that would have fewer than three digits."""
+    ms = seconds * 1e3
+    return f"{ms:.3f} ms" if ms >= 0.1 or not ms else f"{ms:.{2 - floor(log10(ms))}f} ms"
 
 
 def _over(seconds: float, reference_s: float) -> str:

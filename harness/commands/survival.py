@@ -15,6 +15,7 @@ from harness.cluster.checks.finding import Finding, Severity, error, note, ok, s
 from harness.cluster.checks.hosts import tcp
 from harness.cluster.checks.nics import arp
 from harness.cluster.gather import Surveyed
+from harness.cluster.layout import tag_of
 from harness.cluster.rails import DataNic
 from harness.errors import HostError
 from harness.hosts.base import Nic
@@ -144,8 +145,8 @@ def _without(links: Links) -> str:
 
 
 def _address_for_data(link: Link) -> str | None:
-    """The IPv4 address of an interface that is neither loopback nor a container bridge."""
-    if link.loopback or link.name.startswith(BRIDGES):
+    """The IPv4 address of an interface that is neither loopback, nor a container bridge, nor of a local cluster."""
+    if link.loopback or link.name.startswith(BRIDGES) or tag_of(link.name) is not None:
         return None
     return next((str(own.ip) for own in map(ip_interface, link.addresses) if own.version == 4), None)
 

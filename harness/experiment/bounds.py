@@ -40,13 +40,22 @@ def bound_mistakes(
     sizes: Sequence[int],
     faults: Sequence[str],
     axes: Mapping[str, Sequence[str]],
+    workload: str,
 ) -> Iterator[Mistake]:
-    """The mistakes in the bounds of an experiment with these systems, sizes, faults, and values by axis."""
+    """The mistakes in the bounds of an experiment with these systems, sizes, faults, and values by axis, of a kind of
+    workload."""
     for index, bound in enumerate(bounds):
         yield from (
             Mistake(f"bound[{index}]{mistake.key}", mistake.value, mistake.remedy)
-            for mistake in _mistakes(bound, systems, sizes, faults, axes)
+            for mistake in (*_mistakes(bound, systems, sizes, faults, axes), *_of_others(bound, workload))
         )
+
+
+def _of_others(bound: BoundModel, workload: str) -> Iterator[Mistake]:
+    metric = METRICS.get(bound.metric)
+    if metric is not None and not metric.is_of(workload):
+        remedy = f"is of {' or '.join(metric.workloads)}, and this workload is {workload}"
+        yield Mistake(".metric", bound.metric, f"{remedy}; `harness metrics` says what has one")
 
 
 def _mistakes(

@@ -165,6 +165,9 @@ def _when_mistakes(fault: FaultModel, context: FaultContext, key: str) -> Iterat
         yield Mistake(key, written, "mtbf or a trace says when; leave out at_iteration, at_time and at_progress")
     if not fault.by_chance and len(given) != 1:
         yield Mistake(key, written, "give exactly one of at_iteration, at_time, at_progress")
+    if (fault.at_time_s or 0.0) > context.trial_s:
+        remedy = f"no trial lasts so long: sweep.limits.trial is {context.trial_s:g} s"
+        yield Mistake(f"{key}.at_time", f"{fault.at_time_s:g} s", f"{remedy}; choose an earlier time, or raise it")
     for size, count in context.iterations.items():
         if fault.at_iteration is not None and fault.at_iteration >= count:
             whose, more = (format_size(size), "iterations") if size else ("the workload", "steps")
@@ -174,7 +177,9 @@ def _when_mistakes(fault: FaultModel, context: FaultContext, key: str) -> Iterat
 
 
 def _which_mistakes(fault: FaultModel, context: FaultContext, key: str) -> Iterator[Mistake]:
-    if not fault.kind and not fault.choices and not fault.events:
+    if not fault.kind and fault.mtbf_s is not None and "choices" in fault.model_fields_set and not fault.choices:
+        yield Mistake(f"{key}.choices", "[]", "has no kind to choose from; give at least one, or kind instead")
+    elif not fault.kind and not fault.choices and not fault.events:
         yield Mistake(f"{key}.kind", None, "is missing; add it")
     elif not fault.label:
         yield Mistake(f"{key}.name", None, "is missing; a table without kind needs a name")

@@ -156,7 +156,27 @@ class _Points:
                     raise InvalidExperimentError([told]) from None
         if "cluster.hosts" in settings:
             document = _with_fewer_hosts(document, self._file)
-        return Variant(texts, settings, _read(document, self._file, self._whole))
+        try:
+            return Variant(texts, settings, _read(document, self._file, self._whole))
+        except InvalidExperimentError as invalid:
+            keys = {label: list(keys) for label, (_, keys) in point.items()}
+            raise InvalidExperimentError([_on_its_axis(error, keys, texts) for error in invalid.errors]) from None
+
+
+def _on_its_axis(
+    error: ExperimentError, keys: Mapping[str, Sequence[str]], texts: Mapping[str, str]
+) -> ExperimentError:
+    """The mistake, with the value of the axis that sets its key; with those of all axes if none does."""
+    at = _plain_key(error.key)
+    paths = {label: [_plain_key(key) for key in own] for label, own in keys.items()}
+    mine = [label for label, own in paths.items() if any(f"{at}.".startswith(f"{path}.") for path in own)]
+    where = ", ".join(f"axis {label} {texts[label]}" for label in mine or texts)
+    return ExperimentError(error.file, ": ".join(filter(None, (where, error.key))), error.value, error.remedy)
+
+
+def _plain_key(key: str) -> str:
+    """A key without the numbers and names of entries."""
+    return re.sub(r"\[[^\]]*\]", "", key)
 
 
 def _read(document: Mapping[str, Any], file: str, right: Experiment | None = None) -> Experiment:

@@ -24,6 +24,12 @@ _EXAMPLES = {"sizes": '["8MiB", "64MiB"]', "values": '["float32", "float16"]', "
 _ONE_VALUE = frozenset({"literal_error", "int_type", "float_type", "string_type", "bool_type"})
 """Pydantic's complaints about a list where one plain value is meant."""
 
+_NO_TEXT = (
+    "must be a whole number", "must be a number", "must be the number", "must be true or false", "must be a table",
+    "must be a list",
+)  # fmt: skip
+"""Remedies for text where a key wants none; the text is then shown in its quotes, which are the mistake."""
+
 TOO_DEEP = "is nested too deeply; no key needs that"
 
 
@@ -78,6 +84,10 @@ def _translated(detail: ErrorDetails, model: type[BaseModel]) -> Mistake:
         remedy += "; for several values write an [[axis]]"
     if isinstance(value, str) and "," in value and isinstance(location[-1], int):
         remedy += f"; several stand in quotes of their own: {json.dumps(value.split(','))}"
+    no_text = remedy.startswith(_NO_TEXT) and "in quotes like" not in remedy
+    no_text |= kind == "literal_error" and not remedy.startswith("must be '")
+    if isinstance(value, str) and no_text:
+        value = json.dumps(value, ensure_ascii=False)
     whole = kind == "value_error" and isinstance(value, dict)  # the remedy says which of the table's keys
     return Mistake(key, None if whole else _short(value), remedy)
 

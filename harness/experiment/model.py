@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 from harness.cluster.spec import ClusterSpec, NoopSpec
 from harness.experiment.bounds import BoundModel, bound_mistakes
 from harness.experiment.fault_tables import FaultContext, FaultModel, fault_mistakes
+from harness.experiment.overlaps import overlap_mistakes
 from harness.experiment.sweep import (
     HEALTHY,
     HEALTHY_AFTER,
@@ -137,8 +138,9 @@ def mistakes(experiment: Experiment, right: Experiment | None = None) -> list[Mi
         found += [*experiment.workload.mistakes(hosts, backends), *_system_mistakes(experiment)]
     if not shared >= {"systems", "faults"}:
         found += _name_mistakes(experiment)
-    found += _sweep_mistakes(experiment)
-    return found or list(fault_mistakes(experiment.faults, _fault_context(experiment)))
+    found += [*_sweep_mistakes(experiment), *_limit_mistakes(experiment)]
+    found = found or list(fault_mistakes(experiment.faults, _fault_context(experiment)))
+    return found or list(overlap_mistakes(experiment.faults, experiment.cluster.data_nics()))
 
 
 def _same(one: object, other: object) -> bool:
@@ -176,7 +178,18 @@ def _sweep_mistakes(experiment: Experiment) -> Iterator[Mistake]:
         faults += [HEALTHY] if not faults else []
         faults += [HEALTHY_BEFORE, HEALTHY_AFTER] if sweep.healthy != "off" else []
         points = {axis.label: [text for text, _ in axis.points()] for axis in experiment.axes}
-        yield from bound_mistakes(experiment.bounds, systems, experiment.workload.grid_sizes(), faults, points)
+        sizes, kind = experiment.workload.grid_sizes(), experiment.workload.kind
+        yield from bound_mistakes(experiment.bounds, systems, sizes, faults, points, kind)
+
+
+def _limit_mistakes(experiment: Experiment) -> Iterator[Mistake]:
+    """Durations that a trial's limit ends before they are over."""
+    limits, least_s = experiment.sweep.limits, getattr(experiment.workload, "min_duration_s", None) or 0.0
+    remedy = f"is more than sweep.limits.trial, which is {limits.trial_s:g} s; shorten it, or raise that limit"
+    if "iteration_s" in limits.model_fields_set and limits.iteration_s > limits.trial_s:
+        yield Mistake("sweep.limits.iteration", f"{limits.iteration_s:g} s", remedy)
+    if least_s > limits.trial_s:
+        yield Mistake("workload.min_duration", f"{least_s:g} s", remedy)
 
 
 def _system_mistakes(experiment: Experiment) -> Iterator[Mistake]:
@@ -196,6 +209,7 @@ def _system_mistakes(experiment: Experiment) -> Iterator[Mistake]:
                 yield Mistake(f"system[{index}].env", repr(variable), remedy)
         if backend in ("perf", "simulate", "torch_r2ccl", "train_r2ccl", "serve_r2ccl"):
             yield from _core_mistakes(f"system[{index}].env", system)
+            yield from _schedule_mistakes(f"system[{index}]", system, getattr(experiment.workload, "collective", ""))
 
 
 def _core_mistakes(key: str, system: SystemModel) -> Iterator[Mistake]:
@@ -216,6 +230,19 @@ def _core_mistakes(key: str, system: SystemModel) -> Iterator[Mistake]:
         read_policy(system.mode, system.env)
     except UsageError as error:
         yield Mistake(key, None, str(error))
+
+
+def _schedule_mistakes(key: str, system: SystemModel, collective: str) -> Iterator[Mistake]:
+    """A schedule of AllReduce asked for another collective, which would run its only one under that name."""
+    from r2ccl_core.planning.algorithms import by_alias
+    from r2ccl_core.schedules import ring
+
+    algo = system.env.get("R2CC_ALGO") or ("r2cc" if system.mode == 3 else "")
+    if collective in ("", "all_reduce") or algo not in by_alias() or algo == ring.ALGORITHM.alias:
+        return
+    asked = "R2CC_ALGO" if system.env.get("R2CC_ALGO") else "mode 3"
+    remedy = f"{asked} asks for the schedule {algo}, which only all_reduce has, and {collective} has only one schedule"
+    yield Mistake(key, system.name, f'{remedy}; use = "balance" runs it, or set workload.collective to all_reduce')
 
 
 def _name_mistakes(experiment: Experiment) -> Iterator[Mistake]:

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from harness.cluster import rights
@@ -27,7 +28,7 @@ from harness.sweep.simulated import is_simulated
 from harness.sweep.sweep import Request, open_folder, run_sweep
 from harness.terminal import console
 from r2ccl_core import spread
-from r2ccl_core.errors import R2cclError
+from r2ccl_core.errors import R2cclError, UsageError
 from r2ccl_core.output import printed
 from r2ccl_core.text_file import text_of
 from reports.source import change_of
@@ -59,6 +60,8 @@ def _sweep(file: Path, changes: Sequence[str], only: Sequence[str], options: Opt
     experiment = load(file, changes, options.inventory, progress.note)
     kept = parse_only(only, dimensions(experiment))
     trials = select(plan(experiment), kept)
+    if options.dask is not None and find_spec("distributed") is None:
+        raise UsageError("--dask needs the package distributed: pip install 'r2ccl[dask]'")
     place = spread.Place(dask=options.dask, packages=SOURCES)
     if options.dry_run:
         for line in dry.lines(experiment, trials):

@@ -32,6 +32,7 @@ from harness.sweep.in_flight import InFlight, in_flight
 from harness.systems.base import Expectation
 from harness.workloads.checkers import Checker, count_wrong, elements, first_of
 from r2ccl_core.errors import MismatchedCallError
+from reports.effect import UNCERTAIN_NS
 from reports.trial import Evidence, Status, TrialError
 from reports.wording import number
 
@@ -106,6 +107,8 @@ class Facts:
     """The checkers that decide whether results are right."""
     lengthen: str = ""
     """How an experiment makes the iterations last longer, so that a fault hits one; empty: not by one key."""
+    awaited: str = ""
+    """What the first fault waits for, with the key that says it; empty: it comes by the clock."""
     aim: str = ""
     """How an experiment hits a NIC in use; empty: it aims so already, or draws what it hits."""
     nic_bytes: Mapping[str, float] = field(default_factory=dict)
@@ -337,10 +340,10 @@ def _doubt(facts: Facts, evidence: Evidence) -> str | None:
     if not facts.fault_planned:
         return None
     if facts.fault is None:
-        return "the fault was never injected"
+        return "the fault was never injected" + (f": {facts.awaited}" if facts.awaited else "")
     if not evidence.in_flight:
         return f"the fault missed the collective: {_missed(facts)}"
-    if idle := _idle(facts):
+    if idle := _idle(facts) or _down_already(facts):
         return idle
     for injection in facts.injections:
         found = [*injection.unseen, *(_sign_missing(facts, injection, sign) for sign in injection.signs)]
@@ -373,6 +376,26 @@ def _idle(facts: Facts) -> str | None:
     return f"the fault hit an idle NIC: {'; '.join(map(str, idle))}{f'; {facts.aim}' if facts.aim else ''}"
 
 
+def _down_already(facts: Facts) -> str | None:
+    """The NIC that an injection hit while another one held it down; None if there is none."""
+    for injection in facts.injections:
+        holder = next((other for other in facts.injections if _holds_down(other, injection)), None)
+        if injection.nic and holder is not None:
+            where = f"{injection.host} {injection.nic}"
+            return f"{injection.kind} hit nothing: {holder.kind} held {where} down by then; choose another NIC or time"
+    return None
+
+
+def _holds_down(holder: Injected, injection: Injected) -> bool:
+    """Whether `holder` came before `injection` and still stands, and its signs say that it holds the same NIC down."""
+    here = [s for s in holder.signs if not isinstance(s, Probe) and (s.host, s.nic) == (injection.host, injection.nic)]
+    links = [sign.always for sign in here if isinstance(sign, LinkDown)]
+    silent = {sign.direction for sign in here if isinstance(sign, Quiet) and not sign.rate_bytes_s}
+    down = all(links) if links else silent >= {"tx", "rx"}
+    stands = holder.heal_from_ns is None or holder.heal_from_ns > injection.t_before_ns
+    return down and stands and holder.t_before_ns < injection.t_before_ns
+
+
 def _is_mismatch(facts: Facts) -> bool:
     """Whether the ranks called different collectives, which no fault causes."""
     return any(r.error is not None and r.error.kind == MismatchedCallError.__name__ for r in facts.ranks)
@@ -385,7 +408,10 @@ def _told(error: TrialError, facts: Facts) -> str:
     elif facts.fault is None or (error.after_fault_ns is not None and error.after_fault_ns < 0):
         when = " (before the fault)"
     elif error.after_fault_ns is not None:
-        when = f" ({number(error.after_fault_ns / 1e6)} ms after the fault)"
+        # The fault took effect somewhere in its injection, which a busy machine draws out.
+        window_ns = facts.fault.t_after_ns - facts.fault.t_before_ns
+        at_most = "at most " * (window_ns > 2 * UNCERTAIN_NS and error.after_fault_ns < 2 * window_ns)
+        when = f" ({at_most}{number(error.after_fault_ns / 1e6)} ms after the fault)"
     else:
         when = ""
     return f"{where}{error.message.removeprefix(f'rank {error.rank}: ')}{when}"

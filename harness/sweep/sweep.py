@@ -152,9 +152,8 @@ def _writing(folder: RunFolder) -> Iterator[None]:
         if isinstance(error, SchemaError) or not (error.errno in FULL or _is_in(error.filename, folder.path)):
             raise
         remedy = "make room" if error.errno in FULL else "let it be written"
-        raise SweepError(
-            f"{folder.path}: cannot be written ({error.strerror}); {remedy}, and the same command goes on"
-        ) from error
+        remedy += ", and the same command goes on; --out DIR writes a new run elsewhere"
+        raise SweepError(f"{folder.path}: cannot be written ({error.strerror}); {remedy}") from error
 
 
 def _must_be_there(folder: RunFolder) -> None:

@@ -599,6 +599,7 @@ def _facts(run: _Run) -> Facts:
         starved=frozenset(host for host, seen in run.readings.items() if _starved(seen)),
         checkers=run.testbed.experiment.workload.checkers,
         lengthen=run.testbed.experiment.workload.lengthen,
+        awaited=_awaited(trial),
         aim=_aim(trial),
         nic_bytes=nic_bytes(run.testbed, trial),
     )
@@ -610,6 +611,14 @@ def _aim(trial: Trial) -> str:
     if fault is None or fault.by_chance or FAULTS[fault.kind].scope != "nic" or fault.nic == BUSIEST:
         return ""
     return f'write nic = "{BUSIEST}"{" instead of rail" if fault.nic is None else ""} to hit one in use'
+
+
+def _awaited(trial: Trial) -> str:
+    """The time that the fault waits for and the iterations may not reach; an iteration they all have is reached."""
+    fault = trial.fault
+    if fault is None or fault.at_time_s is None:
+        return ""
+    return f"at_time is {fault.at_time_s:g} s, and no iteration began so late; choose an earlier time"
 
 
 def _ranks_killed(run: _Run) -> Iterator[int]:

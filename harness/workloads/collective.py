@@ -18,6 +18,9 @@ from r2ccl_core.units import format_size, parse_size
 MAX_SIMULATED_BYTES = 1 << 42
 """Limit for all ranks' vectors together: the simulator holds every message of a schedule, some 5 GB at this size."""
 
+MAX_BYTES = 1 << 47
+"""The addresses of a process have 47 bits, so that no array is larger, whatever memory a host has."""
+
 LEAST_S = 50e-6
 """No collective between hosts is shorter: by the rate alone one of 4 bytes would take 20 ns, and a trial of one second
 fifty million of them."""
@@ -164,6 +167,9 @@ class CollectiveWorkload(Workload):
         for size in self.sizes_bytes:
             if size > most:
                 remedy = f"too large to simulate on {ranks} ranks; give at most {format_size(int(most))}"
+                yield Mistake("workload.sizes", format_size(size), remedy)
+            elif size > MAX_BYTES:
+                remedy = f"no memory holds it; give at most {format_size(MAX_BYTES)}"
                 yield Mistake("workload.sizes", format_size(size), remedy)
             if size == 0:
                 yield Mistake(

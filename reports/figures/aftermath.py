@@ -9,10 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
+from reports.effect import uncertain_effects
 from reports.figures import style
 from reports.figures.recovery import EFFECT, LEAST_MS
 from reports.metrics import METRICS
-from reports.state import uncertain_effects
 from reports.wording import number, plural
 
 STAGES = {
@@ -97,8 +97,10 @@ def result(frame: pd.DataFrame) -> str:
 
 
 def _uncertain(frame: pd.DataFrame) -> str:
-    """In how many trials the times from the fault's effect may be wrong."""
-    return uncertain_effects(pd.concat([METRICS[name].errors_ms(frame) for name in STAGES], axis=1).max(axis=1))
+    """In how many trials the times from the fault's effect may be wrong, or are not known."""
+    unsure = pd.concat([METRICS[name].not_known(frame) for name in STAGES], axis=1).any(axis=1)
+    errors_ms = pd.concat([METRICS[name].errors_ms(frame) for name in STAGES], axis=1).max(axis=1)
+    return uncertain_effects(errors_ms.where(~unsure, 0.0), int(unsure.sum()))
 
 
 def caption(frame: pd.DataFrame) -> str:

@@ -10,10 +10,10 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
+from reports.effect import uncertain_effects
 from reports.figures import style
 from reports.metrics import METRICS
 from reports.recovery import RESOLUTION_NS
-from reports.state import uncertain_effects
 from reports.stats import Floats
 from reports.wording import number, plural, sized
 

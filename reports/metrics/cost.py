@@ -55,11 +55,12 @@ def unknown_costs(trials: int, slowdowns: int) -> str:
     what = f"What {plural(trials, 'trial')} lost" if trials else f"The T/T0 of {plural(slowdowns, 'trial')}"
     nor = f", nor is the T/T0 of {slowdowns}" if slowdowns and trials else ""
     return (
-        f"{what} is not known{nor}: something else slowed the iterations before the "
-        "fault, with which it is compared. Their other numbers count. A median has the costs that were too low among "
-        "the low ones, or it would be too high without them; it is not known if it would be one of them. What slows "
-        "iterations after the fault cannot be told from its cost, so on such a machine the costs of short operations "
-        "are upper limits. Repeat them on a quieter machine, or with more iterations before the fault."
+        f"{what} is not known{nor}: something other than the fault slowed the iterations before it, with which those "
+        "after it are compared, so the cost would read too low. The other numbers of these trials count. Medians are "
+        "taken as if each such cost were lower than every known one, because leaving it out would raise the median. If "
+        "the middle value is then one of these, the median is not known either. The machine may also have slowed "
+        "iterations after the fault, which looks like a cost: on such a machine, read the costs of short operations as "
+        "upper limits. Repeat the trials on a quieter machine, or with more iterations before the fault."
     )
 
 

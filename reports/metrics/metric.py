@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from reports import stats
+from reports import effect, stats
 from reports.metrics.view import View
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Metric:
     """Whether it compares with iterations after the fault. A trial without any lacks it as it lacks its T/T0, unless
     the fault comes and goes, of which it is not."""
     from_effect: bool = False
-    """Whether it is a time from the fault's effect, which may not be known well enough (`reports.state`)."""
+    """Whether it is a time from the fault's effect, which may not be known well enough (`reports.effect`)."""
     workloads: tuple[str, ...] = ()
     """The kinds of workloads that have it; empty: all."""
     among: "Callable[[pd.DataFrame], pd.Series] | None" = None
@@ -78,7 +78,21 @@ class Metric:
         return f"{self.meaning}, {self.unit}" if self.unit else self.meaning
 
     def value(self, view: View) -> float | None:
-        """The metric's value for one trial; None if there is none."""
+        """The metric's value for one trial; None if there is none, or if it is not known (`is_unsure`)."""
+        found = self._computed(view)
+        return found if found is None or self._counts(view, found) else None
+
+    def is_unsure(self, view: View) -> bool:
+        """Whether its value for a trial is not known because the fault's effect is not known well enough."""
+        if not self.from_effect or not effect.effect_error_ms(view.trial):
+            return False
+        found = self._computed(view)
+        return found is not None and not self._counts(view, found)
+
+    def _counts(self, view: View, found: float) -> bool:
+        return not self.from_effect or effect.counts(view.trial, found)
+
+    def _computed(self, view: View) -> float | None:
         status = view.trial.status
         if status == "inconclusive" or not self.is_of(view.trial.workload):
             return None
@@ -107,7 +121,7 @@ class Metric:
 
     def should_be_known_in(self, known: int, unknown: int, went_on: int) -> int:
         """In how many trials of a cell, of which so many went on after a fault, it should be known, while it is in
-        `known` and is not in `unknown` because something else slowed their healthy iterations."""
+        `known` and is not in `unknown` (`not_known`)."""
         return went_on if went_on and self.of == "trials that went on" else known + unknown
 
     @property
@@ -126,7 +140,10 @@ class Metric:
         return errors if self.from_effect else errors * 0
 
     def not_known(self, part: "pd.DataFrame") -> "pd.Series[bool]":
-        """The trials whose value is not known because something else slowed their healthy iterations."""
+        """The trials whose value is not known because something else slowed their healthy iterations, or because their
+        fault's effect is not known well enough."""
+        if self.from_effect:
+            return part["unsure"].map(lambda names: self.name in names).astype(bool) & part[self.name].isna()
         slowed = part["disturbed_slowdown"].astype(bool) if self.by_medians else part["disturbed"] != ""
         slowed &= part[self.name].isna()
         return slowed if self.against_healthy else slowed & False

@@ -83,16 +83,20 @@ def _replayed(view: View) -> float | None:
     return float(sum(stats.known(told))) if told else None
 
 
+UNSURE = "not known if the effect may lie anywhere in more than 10 ms and in half of this time or more"
+"""The rule of `reports.effect`, as the metrics say it."""
+
 METRICS = (
     Metric(
         "detect_ms", "ms", "lower",
         "from the fault's effect to its first sign in any core (no value if the NIC carried again or was lost again "
-        "first)",
+        f"first; {UNSURE})",
         _sign("path_down"), of="some faulted trials", from_effect=True,
     ),
     Metric(
         "migrate_ms", "ms", "lower",
-        "from the fault's effect to the first chunk moved (no value if the NIC carried again or was lost again first)",
+        "from the fault's effect to the first chunk moved (no value if the NIC carried again or was lost again first; "
+        f"{UNSURE})",
         _sign("migrated"), of="some faulted trials", from_effect=True,
     ),
     Metric(
@@ -106,8 +110,9 @@ METRICS = (
         "return_ms", "ms", "lower", "from the heal until the NIC carries again", _returned, of="some faulted trials",
     ),
     Metric(
-        "error_after_ms", "ms", "lower", "from the fault to the error", _stopped,
-        of="trials that stopped", heading="fault to error",
+        "error_after_ms", "ms", "lower",
+        f"from the fault to the error (counted from the beginning of its injection, so at most; {UNSURE})", _stopped,
+        of="trials that stopped", heading="fault to error", from_effect=True,
     ),
     Metric("replayed_chunks", "chunks", "lower", "chunks that were sent again", _replayed, of="some trials"),
 )  # fmt: skip

@@ -187,12 +187,14 @@ def test_machines_that_differ_are_said_to_differ(tmp_path: Path) -> None:
 def test_names_are_text_whatever_they_hold(tmp_path: Path) -> None:
     base, new = make(tmp_path / "a"), make(tmp_path / "b", 2)
     for folder in (base, new):
-        for path in folder.glob("trials/*/trial.json"):
+        for path in list(folder.glob("trials/*/trial.json")):
             trial = json.loads(path.read_text())
-            path.write_text(json.dumps(trial | {"system": f"[/red]\x1b[31m{trial['system']}"}))
+            names = {key: f"[red]\x1b[31m{trial[key]}" for key in ("system", "trial_id")}
+            path.write_text(json.dumps(trial | names))
+            path.parent.rename(path.parent.with_name(names["trial_id"]))
     status, text = run(base, new)
     assert status == 0
-    assert "[/red]" in text
+    assert "[red]" in text
     assert "\x1b" not in text
 
 

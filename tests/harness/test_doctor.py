@@ -107,6 +107,13 @@ ROUTED: dict[str, dict[str, Any]] = {
             {"eth0": {"addresses": ["192.0.2.2/24"]}, "eth1": {"addresses": ["192.0.3.2/24"]}},
             "a has no NIC for data alone: of eth0, eth1, one with the default route is used only if R2CC_SOCKET_IFNAME",
         ),
+        (
+            {
+                "eth0": {"addresses": ["192.0.2.2/24"]},
+                "r2m0123abcd": {"addresses": ["198.18.0.254/24"], "kind": "veth"},
+            },
+            "a has one NIC that data can use, eth0 192.0.2.2, which also carries SSH or the default route",
+        ),
         ({"eth0": {"addresses": ["fd00::2/64"]}}, "a has no NIC with an IPv4 address: data uses loopback"),
     ],
 )

@@ -120,3 +120,12 @@ def test_a_folder_that_is_not_there_is_one_line_and_a_name_with_a_space_is_quote
         init(tmp_path / "one.toml", Answers(nccl_tests=Path("nowhere")), ask=False, force=False)
     init(tmp_path / "my one.toml", Answers(), ask=False, force=False)
     assert f"harness sweep '{tmp_path}/my one.toml'" in capsys.readouterr().out
+
+
+def test_a_folder_is_no_experiment_and_none_is_made(tmp_path: Path) -> None:
+    for force in (False, True):
+        with pytest.raises(UsageError, match="is a folder; name a file in it"):
+            init(tmp_path, Answers(), ask=False, force=force)
+        with pytest.raises(UsageError, match="there is no such folder; make it first"):
+            init(tmp_path / "nope" / "x.toml", Answers(), ask=False, force=force)
+    assert not list(tmp_path.iterdir())

@@ -96,6 +96,12 @@ def test_wrong_is_worse_than_failed() -> None:
     assert word(judge(facts)) == ("wrong", False)
 
 
+def test_an_error_after_a_drawn_out_injection_came_at_most_so_late() -> None:
+    drawn_out = replace(FAULT, t_before_ns=BEFORE - 15 * MS)
+    reason = judge(died(injections=(drawn_out,))).reason
+    assert reason == "rank 0: connection lost (at most 16 ms after the fault)"
+
+
 def test_exit_status_1_without_a_wrong_element_is_a_failure() -> None:
     facts = survived()
     facts.ranks[2].returncode = 1
@@ -280,7 +286,8 @@ def test_a_slowed_nic_may_carry_what_its_rate_allows() -> None:
 
 
 def test_of_failures_by_the_clock_one_must_hit_and_every_aimed_one() -> None:
-    missed = replace(FAULT, t_before_ns=HEAL - 3 * MS, t_after_ns=HEAL - 2 * MS, signs=(), aimed=False)
+    late = {"t_before_ns": HEAL - 3 * MS, "t_after_ns": HEAL - 2 * MS}
+    missed = replace(FAULT, **late, nic="eth0", signs=(), aimed=False)
     assert judge(survived(injections=(replace(FAULT, aimed=False), missed))).status == "ok"
     assert judge(survived(injections=(missed,))).status == "inconclusive"
     assert judge(survived(injections=(FAULT, replace(missed, aimed=True)))).status == "inconclusive"
@@ -425,6 +432,25 @@ def test_a_nic_that_could_go_on_must_carry_in_the_very_collective() -> None:
     assert (
         judge(moving(SLOWED, counted(since_ns=(STRUCK + 1) * PERIOD, until_ns=HEAL, up=True))).status == "inconclusive"
     )
+
+
+def second(**changes: Any) -> Facts:
+    """A NIC that another fault hits 20 ms later, by the clock, while the collective is in flight."""
+    (first,) = moving().injections
+    later = replace(first, kind="loss", t_before_ns=BEFORE + 20 * MS, t_after_ns=AFTER + 20 * MS, aimed=False, signs=())
+    return moving(injections=(first, replace(later, dark=False, **changes)))
+
+
+def test_a_fault_on_a_nic_that_another_one_holds_down_hit_nothing() -> None:
+    judgement = judge(second())
+    assert word(judgement) == ("inconclusive", False)
+    assert judgement.reason == "loss hit nothing: nic_down held host1 eth1 down by then; choose another NIC or time"
+    elsewhere = second(nics=(("host1", "eth0"),), nic="eth0")
+    assert judge(elsewhere).status == "ok", "no other fault explains that this NIC carried nothing"
+    flapping = tuple(sign._replace(always=False) if isinstance(sign, LinkDown) else sign for sign in FAULT.signs)
+    (first, later), facts = second().injections, second()
+    comes_back = replace(facts, injections=(replace(first, signs=flapping), later))
+    assert judge(comes_back).status == "ok"
 
 
 def test_what_the_fault_itself_sends_is_no_sign() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -114,6 +115,17 @@ def test_what_only_prints_has_a_status_of_its_own_where_it_cannot(words: list[st
     assert [end.returncode for end in ends] == [UNWRITTEN, 0]
     told = "output cannot be written (No space left on device); the command goes on without it\n"
     assert [end.stderr for end in ends] == [told, ""]
+
+
+def test_a_comparison_that_finds_nothing_and_cannot_say_so_has_failed(runs: tuple[str, str], tmp_path: Path) -> None:
+    same = shutil.copytree(runs[0], tmp_path / "again")
+    code = [sys.executable, "-c", START, "compare", runs[0], str(same)]
+    statuses = []
+    for output in (nowhere(), full()):
+        done = subprocess.run(code, cwd=ROOT, stdout=output, stderr=subprocess.PIPE, timeout=240)
+        os.close(output)
+        statuses.append(done.returncode)
+    assert statuses == [0, UNWRITTEN]
 
 
 def test_a_closed_output_is_no_mistake(runs: tuple[str, str]) -> None:

@@ -1,6 +1,7 @@
 """`harness plan`: the table and the JSON form."""
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -114,3 +115,11 @@ def test_what_cannot_be_read_begins_with_its_option(given: dict[str, Any], told:
     cluster = ClusterOptions(**{key: given[key] for key in ("rate", "lost") if key in given})
     with pytest.raises(UsageError, match=told):
         plan_command(cluster, **{key: given[key] for key in ("size", "alpha") if key in given})
+
+
+def test_a_short_time_has_digits_and_nothing_is_still_to_come_is_no_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    plan_command(ClusterOptions(hosts=3, nics=3), size="8KiB")
+    (bound,) = [line for line in capsys.readouterr().out.splitlines() if line.strip().startswith("bound")]
+    assert not re.search(r"\b0\.000 ms", bound)
+    with pytest.raises(UsageError, match="--operations 0: give 1 or more"):
+        plan_command(ClusterOptions(hosts=3, nics=3), operations=0)

@@ -102,7 +102,9 @@ def test_a_run_of_something_else_is_refused(tmp_path: Path, name: str, change: d
     trial = json.loads(path.read_text())
     if "scenario" in change:
         trial["fault"]["kind"] = change["scenario"]
-    path.write_text(json.dumps(trial | change))
+    trial_id = trial["trial_id"].replace(trial["system"], str(change.get("system", trial["system"])))
+    path.write_text(json.dumps(trial | change | {"trial_id": trial_id}))
+    path.parent.rename(path.parent.with_name(trial_id))
     status, text = run("cloudlab-01", "--run", folder, "-o", tmp_path)
     assert (status, len(text.splitlines())) == (2, 1), text
     assert told in text

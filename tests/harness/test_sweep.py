@@ -337,11 +337,13 @@ def test_a_trial_that_its_limit_ended_is_told_with_the_key_and_blames_nobody(tmp
 
 
 def test_a_fault_that_misses_is_tried_again_and_every_attempt_is_kept(tmp_path: Path) -> None:
-    too_late = {"kind": "noop", "host": "host1", "nic": "eth0", "at_time": "1 h"}
+    too_late = {"kind": "noop", "host": "host1", "nic": "eth0", "at_time": "100 s"}
     testbed = HostTestbed(tmp_path, only="system=a", fault=too_late, sweep={"retries": 1})
     assert testbed.sweep(Recording()) is ExitCode.INCONCLUSIVE
     assert [r.trial_id for r in testbed.records()] == ["a-8MiB-noop-r0", "a-8MiB-noop-r0-a2"]
-    assert {r.reason for r in testbed.records()} == {"the fault was never injected"}
+    assert {r.reason for r in testbed.records()} == {
+        "the fault was never injected: at_time is 100 s, and no iteration began so late; choose an earlier time"
+    }
 
 
 def test_a_second_sweep_of_the_same_experiment_is_refused_with_who_has_it(tmp_path: Path) -> None:

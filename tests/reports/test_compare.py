@@ -454,3 +454,18 @@ def test_the_first_regression_names_its_case_where_there_are_several(frames: tup
     both = [pd.concat([frame.assign(case="all_gather, nic_down"), frame]) for frame in (base, slower)]
     findings = compare(*both, rule)
     assert "(first: after_gbs of balance at 1MiB (all_gather, nic_down))." in told(findings, [])[-1]
+
+
+def test_every_mistake_of_a_rules_file_is_told_and_no_trial_is_judged_twice(tmp_path: Path) -> None:
+    path = tmp_path / "rules.toml"
+    path.write_text('[[rule]]\nmetric = "slodown"\ntolerance = "5 %"\n[[rule]]\nmetric = "lost_ms"\ntolerance = "x"\n')
+    with pytest.raises(ReportError) as refused:
+        load_rules(path)
+    first, second = str(refused.value).splitlines()
+    assert "rule[0].metric: unknown metric" in first and "rule[1].tolerance: 'x' is not a tolerance" in second
+    twice = '[[rule]]\nmetric = "after_gbs"\ntolerance = "%s %%"\n%s\n'
+    path.write_text(twice % (5, "") + twice % (50, ""))
+    with pytest.raises(ReportError, match=r"rule\[1\] and rule\[0\] are both for after_gbs of the same trials"):
+        load_rules(path)
+    path.write_text(twice % (5, "") + twice % (50, 'systems = ["balance"]'))
+    assert len(load_rules(path).rules) == 2

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from synthetic_run import make_run
 
-from reports.errors import ReportError
+from reports.errors import ReportError, SchemaError
 from reports.load import all_problems, counters, load_folder, load_folders
 from reports.trial import SCHEMA
 
@@ -37,9 +37,26 @@ def copied_trial(folder: Path) -> None:
     shutil.copytree(folder / "trials" / BALANCE, folder / "trials" / "copy")
 
 
+def edited(**changes: object) -> Callable[[Path], None]:
+    return lambda folder: edit(folder / "trials" / BALANCE / "trial.json", **changes)
+
+
+def second_lasts(value: object) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        path = folder / "trials" / BALANCE / "trial.json"
+        trial = json.loads(path.read_text())
+        trial["iterations"][2]["duration_ns"] = value
+        path.write_text(json.dumps(trial))
+
+    return change
+
+
 BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
     "cut": (cut_trial, "broken or cut short"),
     "newer": (newer_trial, "newer than this program's"),
+    "timeless": (second_lasts(0), "iterations.2.duration_ns: no iteration takes 0 ns; the file is damaged or was"),
+    "text": (second_lasts("5"), "iterations.2.duration_ns: Input should be a valid integer; the file is damaged or"),
+    "of another system": (edited(system="ghost"), "system: 'ghost' is not that of its trial_id; the file is damaged"),
     "copied": (copied_trial, "not the name of its folder"),
 }
 
@@ -55,6 +72,16 @@ def test_a_broken_trial_costs_one_line_and_nothing_else(folder: Path, case: str)
     assert "\n" not in line
     assert str(folder.parent) not in line
     assert len(loaded.trials) == whole - (case != "copied")
+
+
+def test_a_broken_run_keeps_its_trials_in_the_remedy(folder: Path) -> None:
+    """Nobody may be told to remove the file without which no trial of the run is read again."""
+    path = folder / "run.json"
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(SchemaError, match="broken or cut short") as refused:
+        load_folder(folder)
+    assert str(refused.value).endswith("restore it from a copy, or sweep again with --fresh")
+    assert "remove" not in str(refused.value)
 
 
 def test_trials_come_in_the_order_in_which_they_ran(folder: Path) -> None:

@@ -186,7 +186,7 @@ def test_a_new_metric_is_a_record_and_reaches_everything(monkeypatch: pytest.Mon
     monkeypatch.setitem(METRICS, own.name, own)
     assert rows.metric_column("fifth_ms") in rows.arrow_schema().names
     bound: dict[str, Any] = {"metric": "fifth_ms", "max": 3}
-    assert list(bound_mistakes([BoundModel.model_validate(bound)], [], [], [], {})) == []
+    assert list(bound_mistakes([BoundModel.model_validate(bound)], [], [], [], {}, "collective")) == []
     (rule,) = Rules.model_validate({"rule": [{"metric": "fifth_ms", "tolerance": "3 ms"}]}).rules
     assert rule.better == "lower"
     assert (machine.gauge(own), columns.heading(own)) == ("r2ccl_fifth_milliseconds", "fifth (ms)")

@@ -384,12 +384,14 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     run["experiment"] |= {"name": HOSTILE, "description": HOSTILE, HOSTILE: [HOSTILE]}
     run["provenance"] |= {"command": HOSTILE, HOSTILE: {HOSTILE: HOSTILE}}
     edit(folder / "run.json", **run)
-    for path in folder.glob("trials/*/trial.json"):
+    for path in list(folder.glob("trials/*/trial.json")):
         trial = json.loads(path.read_text())
         fault = trial["fault"] | {"host": HOSTILE, "nic": "$x_{", "kind": HOSTILE}
-        edit(
-            path, system=HOSTILE + str(trial["mode"]), reason=HOSTILE, fault=fault, collective=HOSTILE, dtype="\x1b[31m"
-        )
+        system = f'<img src=x onerror="alert(3)">{trial["mode"]}'  # a folder's name holds no slash
+        trial_id = f"{system}-r0"
+        told = {"reason": HOSTILE, "fault": fault, "collective": HOSTILE, "dtype": "\x1b[31m"}
+        edit(path, system=system, trial_id=trial_id, **told)
+        path.parent.rename(path.parent.with_name(trial_id))
     page = Page(write_report(folder).read_text(encoding="utf-8"))
     assert len(page.of("script")) == 1
     assert not [a for _, a in page.tags if "onerror" in a]
@@ -500,3 +502,15 @@ def test_the_alternative_text_of_healthy_trials_speaks_of_no_fault(tmp_path: Pat
     frame = trial_frame(load_folders([make_run(tmp_path, repeats=1, fault=False, counters=False)]))
     said = _says(frame, ["before_gbs", "after_gbs"])
     assert "failstop at 64MiB: " in said and "none for" not in said
+
+
+def test_what_stands_in_the_way_of_a_report_is_named_before_any_work(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, repeats=1, sizes={1 << 20: 4})
+    (folder / "report.html").mkdir()
+    with pytest.raises(ReportError, match=r"report\.html: is a folder where the page would be"):
+        write_report(folder)
+    (folder / "report.html").rmdir()
+    (folder / "figures").write_text("")
+    with pytest.raises(ReportError, match="figures: is no folder, where the figures would be"):
+        write_report(folder)
+    assert not (folder / "rows.parquet").exists()

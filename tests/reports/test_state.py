@@ -9,13 +9,14 @@ import pytest
 from synthetic_run import make_run
 
 from reports import series
+from reports.effect import effect_error_ms, effect_text
 from reports.figures import aftermath, recovery, state, timeline
 from reports.load import LoadedRun, counters, load_folder, log_events, nccl_trouble, watched
 from reports.measures import trial_frame
 from reports.recovery import throughput
 from reports.report import _story, write_report
 from reports.setting import setting_of
-from reports.state import effect_error_ms, effect_text, panels_of, state_frame
+from reports.state import panels_of, state_frame
 from reports.trial import Trial
 
 S = 1_000_000_000

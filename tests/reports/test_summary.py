@@ -63,6 +63,15 @@ def test_systems_of_different_runs_are_no_pair(frame: pd.DataFrame) -> None:
     assert "Systems of different runs" not in told(frame)
 
 
+def test_the_first_of_several_failures_is_the_first_that_ran(frame: pd.DataFrame) -> None:
+    odd = frame.copy()
+    places = odd.index[odd["system"] == "balance"][:2]
+    odd.loc[places, "expected"] = False
+    odd.loc[places, "reason"] = ["ran later", "ran first"]
+    odd.loc[places, "began_ns"] = [20, 10]
+    assert "2 trials did not end as expected" in told(odd) and ": ran first)" in told(odd)
+
+
 def test_one_failure_among_many_is_told(frame: pd.DataFrame) -> None:
     odd = frame.copy()
     place = odd.index[odd["system"] == "balance"][0]

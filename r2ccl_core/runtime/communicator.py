@@ -530,7 +530,7 @@ class Communicator:
             raise UsageError(f"{what} of Python objects: their memory means nothing to another rank; convert them")
         if not 0 <= arguments.whole(f"{what}: rank", rank) < self.size or rank == self.rank:
             raise UsageError(
-                f"{what} with rank {rank}: give another one of the {self.size} ranks than this, {self.rank}"
+                f"{what} with rank {rank}: give a rank of 0 to {self.size - 1} that is not this one, {self.rank}"
             )
 
     def _message_line(self, way: str, rank: int, tag: int) -> Line:

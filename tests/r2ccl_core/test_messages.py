@@ -129,7 +129,7 @@ def test_a_group_is_split_by_color_and_ordered_by_key(group: Group) -> None:
 @pytest.mark.parametrize(
     ("call", "line"),
     [
-        (lambda comm: comm.isend(np.ones(1), comm.rank), "give another one of the 3 ranks"),
+        (lambda comm: comm.isend(np.ones(1), comm.rank), "give a rank of 0 to 2 that is not this one"),
         (lambda comm: comm.irecv(np.ones(1), 9), "recv with rank 9"),
         (lambda comm: comm.isend(np.array([None]), (comm.rank + 1) % 3), "of Python objects"),
         (lambda comm: comm.irecv(np.ones((4, 4))[:, 1], (comm.rank + 1) % 3), "not contiguous"),

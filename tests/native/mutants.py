@@ -569,6 +569,14 @@ MUTANTS = [
         test="Explore.AloneRdmaBearsANicOfEightMbits",
     ),
     Mutant(
+        "larger_messages_always_count",
+        "messages of up to 64 KiB show slow pairs by their answers also where NICs show what they drain",
+        "failover/send_comm_late.cc",
+        "  if (outgoing(path).last_bytes > kSmallBytes && OthersShowDrains(path, now_ns)) return;\n",
+        "  if (outgoing(path).last_bytes > 4 * kSmallBytes) return;\n",
+        test="Explore.FourHealthyHostsSetNoNicAside",
+    ),
+    Mutant(
         "greeting_is_not_looked_at",
         "a stream that is tested before it is greeted is not ticked, so that answers that are slow seem to have waited",
         "failover/send_comm.cc",

@@ -1,16 +1,12 @@
 """Starts the ranks of a test of PyTorch as processes of this machine, two NICs each, and holds them to their checks."""
 
-import json
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from forked import Forks
 
 from r2ccl_core.control.rendezvous import free_root
 
@@ -39,28 +35,12 @@ def start(
 
     A rank is what its Python is given and its environment besides `env`, which all have; `folder` is for what they say.
     """
-    ranks = [
-        [
-            {"argv": argv, "env": env, "out": str(folder / f"{number}-{rank}.out"), "errors": errors}
-            for rank, (argv, env) in enumerate(job)
-        ]
-        for number, job in enumerate(jobs)
-    ]
-    ignored = ["-W", "ignore::FutureWarning"]
-    argv = [sys.executable, *ignored, str(Path(__file__).with_name("forked.py")), json.dumps(ranks)]
-    with subprocess.Popen(
-        argv, env={**os.environ, **env}, stdout=subprocess.PIPE, text=True, start_new_session=True
-    ) as forked:
-        try:
-            told, _ = forked.communicate(timeout=270)
-        except BaseException:
-            os.killpg(forked.pid, signal.SIGKILL)
-            raise
-    assert forked.returncode == 0
-    return [
-        [(status, Path(rank["out"]).read_text()) for status, rank in zip(statuses, job, strict=True)]
-        for statuses, job in zip(json.loads(told), ranks, strict=True)
-    ]
+    forks = Forks("torch", options=("-W", "ignore::FutureWarning"), env=env)
+    try:
+        ended = [forks.run(folder, job, errors=errors) for job in jobs]
+    finally:
+        forks.close()
+    return [[(status, out + err) for status, out, err in ranks] for ranks in ended]
 
 
 def run(program: Path, folder: Path, *checks: str, env: Mapping[str, str] | None = None, size: int = SIZE) -> None:

@@ -112,7 +112,7 @@ def become(rank: dict[str, Any], empty: int) -> None:
     if program == "-m":
         program, *words = words
         sys.argv = [program, *words]
-        sys.path[0] = os.getcwd()
+        sys.path[0] = str(Path.cwd())
         runpy.run_module(program, run_name="__main__", alter_sys=True)
     else:
         sys.argv = [program, *words]

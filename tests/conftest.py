@@ -76,6 +76,7 @@ for name, folder in (
     ("chromium_page", "reports"),
     ("workers", ""),
     ("guests", ""),
+    ("forked", ""),
     ("torch_ranks", ""),
 ):
     importable(Path(__file__).parent / folder / f"{name}.py")

@@ -1,16 +1,13 @@
 """Starts the ranks of a test of PyTorch as processes of this machine, two NICs each, and holds them to their checks."""
 
-import json
-import os
-import signal
-import subprocess
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from forked import Forks
 
 from r2ccl_core.control.rendezvous import free_root
 
@@ -28,48 +25,26 @@ def needs_entry_point(group: str) -> pytest.MarkDecorator:
     )
 
 
-def start(
-    folder: Path,
-    jobs: Sequence[Sequence[tuple[Sequence[str], Mapping[str, str]]]],
-    env: Mapping[str, str],
-    *,
-    errors: bool = False,
-) -> list[list[tuple[int, str]]]:
-    """Exit status and words (with `errors` those to standard error, too) of every rank of every job.
-
-    A rank is what its Python is given and its environment besides `env`, which all have; `folder` is for what they say.
-    """
-    ranks = [
-        [
-            {"argv": argv, "env": env, "out": str(folder / f"{number}-{rank}.out"), "errors": errors}
-            for rank, (argv, env) in enumerate(job)
-        ]
-        for number, job in enumerate(jobs)
-    ]
-    ignored = ["-W", "ignore::FutureWarning"]
-    argv = [sys.executable, *ignored, str(Path(__file__).with_name("forked.py")), json.dumps(ranks)]
-    with subprocess.Popen(
-        argv, env={**os.environ, **env}, stdout=subprocess.PIPE, text=True, start_new_session=True
-    ) as forked:
-        try:
-            told, _ = forked.communicate(timeout=270)
-        except BaseException:
-            os.killpg(forked.pid, signal.SIGKILL)
-            raise
-    assert forked.returncode == 0
-    return [
-        [(status, Path(rank["out"]).read_text()) for status, rank in zip(statuses, job, strict=True)]
-        for statuses, job in zip(json.loads(told), ranks, strict=True)
-    ]
+@contextmanager
+def torch_forks(**env: str) -> Iterator[Forks]:
+    """What starts ranks that need PyTorch, which is imported once for all of them, with `env` in its environment."""
+    forks = Forks("torch", options=("-W", "ignore::FutureWarning"), env={"OMP_NUM_THREADS": "1", **env})
+    try:
+        yield forks
+    finally:
+        forks.close()
 
 
-def run(program: Path, folder: Path, *checks: str, env: Mapping[str, str] | None = None, size: int = SIZE) -> None:
+def run(
+    forks: Forks, program: Path, folder: Path, *checks: str, env: Mapping[str, str] | None = None, size: int = SIZE
+) -> None:
     """Runs the checks on each of `size` ranks; each must end well and say so."""
     host, _, port = free_root().partition(":")
     job = [
         (
             [str(program), *checks],
             {
+                **(env or {}),
                 "RANK": str(rank),
                 "WORLD_SIZE": str(size),
                 "MASTER_ADDR": host,
@@ -79,7 +54,7 @@ def run(program: Path, folder: Path, *checks: str, env: Mapping[str, str] | None
         )
         for rank in range(size)
     ]
-    (ended,) = start(folder, [job], {"OMP_NUM_THREADS": "1", **(env or {})}, errors=True)
+    ended = [(status, out + err) for status, out, err in forks.run(folder, job)]
     said = "\n".join(f"rank {rank}: {line}" for rank, (_, out) in enumerate(ended) for line in out.splitlines())
     assert [status for status, _ in ended] == [0] * size, said
     for _, out in ended:

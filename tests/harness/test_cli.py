@@ -1,6 +1,7 @@
 """The command line as a user meets it: exit statuses, one line for each mistake, interrupts, quick help."""
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import typer
-from synthetic_run import UNDRAWN
+from synthetic_run import AS_IN_PAGES, UNDRAWN
 
 from harness.cluster import state
 from harness.cluster.processes import identify
@@ -50,6 +51,9 @@ UNREPORTED = f"import harness.sweep.command as sweep; sweep.publish = lambda fol
 """For sweeps whose report nobody looks at: it takes three quarters of the processor's time of a short one."""
 
 
+DRAWN = AS_IN_PAGES + PROGRAM
+
+
 def harness(*words: str, program: str = PROGRAM) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv(*words, program=program), cwd=ROOT, capture_output=True, text=True, timeout=240)
 
@@ -75,7 +79,7 @@ def test_nothing_heavy_is_imported_before_it_is_used(module: str, heavy: tuple[s
 @pytest.mark.parametrize(("command", "statuses"), [("sweep", "0 1 2 3 70 129 130 143"), ("compare", "0 1 2 3 70 74")])
 def test_the_help_documents_the_exit_statuses(command: str, statuses: str) -> None:
     shown = harness(command, "--help").stdout
-    listed = [line.split()[0] for line in shown.partition("Exit status:")[2].splitlines() if line.strip()]
+    listed = re.findall(r"^ {4}(\d+) ", shown.partition("Exit status:")[2], re.MULTILINE)
     assert listed == statuses.split()
 
 
@@ -246,7 +250,7 @@ def test_an_interrupted_sweep_says_so_keeps_its_rows_and_goes_on(
     heeded = [
         "env",
         f"--default-signal={number.name}",
-        *argv(*words, *fresh, program=PROGRAM if number == signal.SIGINT else UNDRAWN + PROGRAM),
+        *argv(*words, *fresh, program=DRAWN if number == signal.SIGINT else UNDRAWN + PROGRAM),
     ]  # a background job of a shell ignores SIGINT
     sweep = subprocess.Popen(heeded, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     with sweep:
@@ -264,7 +268,7 @@ def test_an_interrupted_sweep_says_so_keeps_its_rows_and_goes_on(
     now = stored["provenance"]["source"]
     (run / "run.json").write_text(json.dumps(stored | {"provenance": stored["provenance"] | {"source": "before"}}))
     # What went on is reported alike whatever had interrupted it.
-    again = harness(*words, program=PROGRAM if number == signal.SIGINT else UNREPORTED)
+    again = harness(*words, program=DRAWN if number == signal.SIGINT else UNREPORTED)
     assert again.returncode == 0
     first, second, *_ = again.stdout.splitlines()
     assert first == f"resuming {run}"

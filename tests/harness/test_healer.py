@@ -24,14 +24,20 @@ FAULT = f"test-{os.getpid()}"
 
 
 @pytest.fixture
-def agents(host_python: str) -> Iterator[list[NoopHost]]:
+def agent(host_python: str) -> Iterator[NoopHost]:
+    host = NoopHost("one", python=host_python)
+    host.connect()
+    yield host
+    host.close()
+
+
+@pytest.fixture
+def agents(agent: NoopHost, host_python: str) -> Iterator[list[NoopHost]]:
     """Two agents on one host."""
-    hosts = [NoopHost("one", python=host_python), NoopHost("two", python=host_python)]
-    for host in hosts:
-        host.connect()
-    yield hosts
-    for host in hosts:
-        host.close()
+    other = NoopHost("two", python=host_python)
+    other.connect()
+    yield [agent, other]
+    other.close()
 
 
 @pytest.fixture
@@ -66,12 +72,12 @@ def healer_pid(host: NoopHost) -> int:
 # Who dies ------------------------------------------------------------------------------------------------
 
 
-def test_the_journal_is_there_before_the_fault_and_goes_with_it(agents: list[NoopHost], mark: Path) -> None:
-    agents[0].prepare(FAULT, orders(mark), 60)
-    assert json.loads(entry_of(agents[0]).read_text())["heal"] == [["rm", "-f", str(mark)]]
-    agents[0].fire(FAULT)
-    agents[0].heal(FAULT)
-    assert not mark.exists() and not entry_of(agents[0]).exists()
+def test_the_journal_is_there_before_the_fault_and_goes_with_it(agent: NoopHost, mark: Path) -> None:
+    agent.prepare(FAULT, orders(mark), 60)
+    assert json.loads(entry_of(agent).read_text())["heal"] == [["rm", "-f", str(mark)]]
+    agent.fire(FAULT)
+    agent.heal(FAULT)
+    assert not mark.exists() and not entry_of(agent).exists()
 
 
 def test_what_dead_agents_and_healers_left_is_healed_from_the_journal(agents: list[NoopHost], mark: Path) -> None:
@@ -97,19 +103,17 @@ def test_a_living_healers_entry_is_left_alone_unless_all_is_asked_for(agents: li
     assert healed_ns is not None and healed_ns < time.time_ns()
 
 
-def test_an_agents_own_arms_are_no_left_overs(agents: list[NoopHost], mark: Path) -> None:
-    inject(agents[0], orders(mark))
-    assert entry_of(agents[0]).stem not in agents[0].heal_journal(all=True)
+def test_an_agents_own_arms_are_no_left_overs(agent: NoopHost, mark: Path) -> None:
+    inject(agent, orders(mark))
+    assert entry_of(agent).stem not in agent.heal_journal(all=True)
     assert mark.exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_a_healer_that_is_asked_to_leave_heals_first(
-    agents: list[NoopHost], mark: Path, number: signal.Signals
-) -> None:
-    inject(agents[0], orders(mark))
-    entry = entry_of(agents[0])
-    os.kill(healer_pid(agents[0]), number)
+def test_a_healer_that_is_asked_to_leave_heals_first(agent: NoopHost, mark: Path, number: signal.Signals) -> None:
+    inject(agent, orders(mark))
+    entry = entry_of(agent)
+    os.kill(healer_pid(agent), number)
     until(lambda: not mark.exists() and not entry.exists())
 
 
@@ -128,34 +132,32 @@ def test_two_agents_have_arms_of_the_same_name(agents: list[NoopHost], tmp_path:
 
 @pytest.mark.parametrize("after_ms", [0, 1, 2, 3, 5, 8, 13, 21, 34])
 @pytest.mark.parametrize("end", ["heal", "ttl", "term", "agent"])
-def test_what_repeats_ends_up_at_whatever_moment(
-    agents: list[NoopHost], tmp_path: Path, after_ms: int, end: str
-) -> None:
+def test_what_repeats_ends_up_at_whatever_moment(agent: NoopHost, tmp_path: Path, after_ms: int, end: str) -> None:
     link = str(tmp_path / "link")
     down, up = ("ln", "-sfn", "down", link), ("ln", "-sfn", "up", link)
-    inject(agents[0], Orders((down,), (up,), ((0.003, up), (0.003, down))), 1 + after_ms / 1e3 if end == "ttl" else 60)
-    entry = entry_of(agents[0])
+    inject(agent, Orders((down,), (up,), ((0.003, up), (0.003, down))), 1 + after_ms / 1e3 if end == "ttl" else 60)
+    entry = entry_of(agent)
     time.sleep(after_ms / 1e3)
     match end:
         case "heal":
-            agents[0].heal(FAULT)
+            agent.heal(FAULT)
         case "term":
-            os.kill(healer_pid(agents[0]), signal.SIGTERM)
+            os.kill(healer_pid(agent), signal.SIGTERM)
         case "agent":
-            os.kill(agent_pid(agents[0]), signal.SIGKILL)
+            os.kill(agent_pid(agent), signal.SIGKILL)
     until(lambda: not entry.exists())
     assert Path(link).readlink() == Path("up")
     time.sleep(0.01)
     assert Path(link).readlink() == Path("up")
 
 
-def test_what_repeats_and_fails_is_told_once_it_is_healed(agents: list[NoopHost], mark: Path) -> None:
+def test_what_repeats_and_fails_is_told_once_it_is_healed(agent: NoopHost, mark: Path) -> None:
     fails = ((0.0, ("sh", "-c", "echo cannot >&2; exit 6")), (0.01, ("true",)))
-    inject(agents[0], orders(mark, repeat=fails))
+    inject(agent, orders(mark, repeat=fails))
     time.sleep(0.1)
     with pytest.raises(CommandError, match="exit status 6: cannot"):
-        agents[0].heal(FAULT)
-    assert not mark.exists() and not entry_of(agents[0]).exists()
+        agent.heal(FAULT)
+    assert not mark.exists() and not entry_of(agent).exists()
 
 
 BEGIN = "echo ready; read go; echo at work"
@@ -169,32 +171,32 @@ def running(tmp_path: Path, script: str) -> tuple[tuple[str, ...], Path]:
 
 
 @pytest.mark.parametrize("script", [f"{BEGIN}; exec cat", f"{BEGIN}; trap '' TERM; exec sleep 1000"])
-def test_what_runs_beside_ends_with_the_fault(agents: list[NoopHost], mark: Path, tmp_path: Path, script: str) -> None:
+def test_what_runs_beside_ends_with_the_fault(agent: NoopHost, mark: Path, tmp_path: Path, script: str) -> None:
     argv, number = running(tmp_path, script)
-    inject(agents[0], orders(mark, beside=(argv,)))
+    inject(agent, orders(mark, beside=(argv,)))
     pid = int(number.read_text())
     assert identify(pid) is not None
-    agents[0].heal(FAULT)
+    agent.heal(FAULT)
     assert identify(pid) is None and not mark.exists()
 
 
-def test_what_runs_beside_outlives_neither_agent_nor_healer(agents: list[NoopHost], mark: Path, tmp_path: Path) -> None:
+def test_what_runs_beside_outlives_neither_agent_nor_healer(agent: NoopHost, mark: Path, tmp_path: Path) -> None:
     argv, number = running(tmp_path, f"{BEGIN}; exec cat")
-    inject(agents[0], orders(mark, beside=(argv,)))
+    inject(agent, orders(mark, beside=(argv,)))
     pid = int(number.read_text())
-    os.kill(healer_pid(agents[0]), signal.SIGKILL)
+    os.kill(healer_pid(agent), signal.SIGKILL)
     until(lambda: identify(pid) is None)
-    assert agents[0].heal(FAULT) is not None
+    assert agent.heal(FAULT) is not None
     assert not mark.exists()
 
 
 def test_an_agent_that_dies_while_something_starts_beside_leaves_nothing(
-    agents: list[NoopHost], mark: Path, tmp_path: Path
+    agent: NoopHost, mark: Path, tmp_path: Path
 ) -> None:
     argv, number = running(tmp_path, "echo ready; read go; sleep 0.3; echo at work; exec cat")
-    agents[0].prepare(FAULT, orders(mark, beside=(argv,)), 60)
-    entry, pid = entry_of(agents[0]), agent_pid(agents[0])
-    agents[0].session()._send(10_000, Future(), _fire_request())
+    agent.prepare(FAULT, orders(mark, beside=(argv,)), 60)
+    entry, pid = entry_of(agent), agent_pid(agent)
+    agent.session()._send(10_000, Future(), _fire_request())
     until(number.exists)
     os.kill(pid, signal.SIGKILL)
     until(lambda: not mark.exists() and not entry.exists())
@@ -205,11 +207,11 @@ def _fire_request() -> dict[str, Any]:
     return {"id": 10_000, "op": "fire", "arm": FAULT, "after": None}
 
 
-def test_what_cannot_start_beside_says_why_and_everything_is_healed(agents: list[NoopHost], mark: Path) -> None:
+def test_what_cannot_start_beside_says_why_and_everything_is_healed(agent: NoopHost, mark: Path) -> None:
     with pytest.raises(CommandError, match="exit status 3: no luck"):
-        inject(agents[0], orders(mark, beside=(("sh", "-c", "echo no luck >&2; exit 3"),)))
-    assert not mark.exists() and not entry_of(agents[0]).exists()
-    assert agents[0].heal(FAULT) is None
+        inject(agent, orders(mark, beside=(("sh", "-c", "echo no luck >&2; exit 3"),)))
+    assert not mark.exists() and not entry_of(agent).exists()
+    assert agent.heal(FAULT) is None
 
 
 @pytest.mark.parametrize(
@@ -220,30 +222,30 @@ def test_what_cannot_start_beside_says_why_and_everything_is_healed(agents: list
     ],
 )
 def test_what_never_gets_to_work_beside_ends_with_the_time_to_live(
-    agents: list[NoopHost], mark: Path, script: str, told: str
+    agent: NoopHost, mark: Path, script: str, told: str
 ) -> None:
     with pytest.raises(HostError, match=told):
-        inject(agents[0], orders(mark, beside=(("sh", "-c", script),)), ttl_s=0.5)
+        inject(agent, orders(mark, beside=(("sh", "-c", script),)), ttl_s=0.5)
     assert not mark.exists()
 
 
-def test_what_ends_beside_too_early_does_no_harm(agents: list[NoopHost], mark: Path) -> None:
-    inject(agents[0], orders(mark, beside=(("sh", "-c", BEGIN),)))
-    assert agents[0].heal(FAULT) is not None
+def test_what_ends_beside_too_early_does_no_harm(agent: NoopHost, mark: Path) -> None:
+    inject(agent, orders(mark, beside=(("sh", "-c", BEGIN),)))
+    assert agent.heal(FAULT) is not None
     assert not mark.exists()
 
 
 # What fails ----------------------------------------------------------------------------------------------
 
 
-def test_a_command_with_a_dash_may_fail_and_one_without_may_not(agents: list[NoopHost], mark: Path) -> None:
+def test_a_command_with_a_dash_may_fail_and_one_without_may_not(agent: NoopHost, mark: Path) -> None:
     lenient = Orders(inject=(("-false",), ("touch", str(mark))), heal=(("-false",), ("rm", str(mark))))
-    inject(agents[0], lenient)
+    inject(agent, lenient)
     assert mark.exists()
-    assert agents[0].heal(FAULT) is not None
+    assert agent.heal(FAULT) is not None
     assert not mark.exists()
     with pytest.raises(CommandError, match="false: exit status 1"):
-        inject(agents[0], Orders(inject=(("false",),)))
+        inject(agent, Orders(inject=(("false",),)))
 
 
 def test_after_a_failed_heal_the_rest_is_healed_and_the_journal_stays(
@@ -265,7 +267,7 @@ def test_after_a_failed_heal_the_rest_is_healed_and_the_journal_stays(
     assert not entry.exists()
 
 
-def test_one_entry_that_fails_does_not_keep_others_from_healing(agents: list[NoopHost], mark: Path) -> None:
+def test_one_entry_that_fails_does_not_keep_others_from_healing(agent: NoopHost, mark: Path) -> None:
     folder = arms.journal_folder()
     entries = [folder / f"{FAULT}-{name}.json" for name in ("a", "b")]
     for entry, heal in zip(entries, (["false"], ["rm", "-f", str(mark)]), strict=True):
@@ -273,7 +275,7 @@ def test_one_entry_that_fails_does_not_keep_others_from_healing(agents: list[Noo
     mark.touch()
     try:
         with pytest.raises(CommandError, match="false"):
-            agents[0].heal_journal(all=False)
+            agent.heal_journal(all=False)
         assert not mark.exists() and [entry.exists() for entry in entries] == [True, False]
     finally:
         entries[0].unlink()
@@ -282,28 +284,28 @@ def test_one_entry_that_fails_does_not_keep_others_from_healing(agents: list[Noo
 # The journal ---------------------------------------------------------------------------------------------
 
 
-def test_a_stale_entry_whose_number_is_anothers_by_now_hurts_nobody(agents: list[NoopHost], mark: Path) -> None:
+def test_a_stale_entry_whose_number_is_anothers_by_now_hurts_nobody(agent: NoopHost, mark: Path) -> None:
     entry = arms.journal_folder() / f"{FAULT}-stale.json"
     entry.write_text(json.dumps({"pid": os.getpid(), "ticks": "1", "heal": [["rm", "-f", str(mark)]]}))
     mark.touch()
     asked: list[int] = []
     usual = signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
     try:
-        assert entry.stem in agents[0].heal_journal(all=True)
+        assert entry.stem in agent.heal_journal(all=True)
     finally:
         signal.signal(signal.SIGTERM, usual)
     assert not mark.exists() and not entry.exists() and asked == []
 
 
 @pytest.mark.parametrize("text", ["", '{"pid": 1, "he', "[]", "{}", "null", '{"pid": 1, "ticks": "1"}', "\0\0\0"])
-def test_a_file_that_is_no_entry_hinders_no_other(agents: list[NoopHost], mark: Path, text: str) -> None:
+def test_a_file_that_is_no_entry_hinders_no_other(agent: NoopHost, mark: Path, text: str) -> None:
     folder = arms.journal_folder()
     broken, whole = folder / f"{FAULT}-0.json", folder / f"{FAULT}-1.json"
     broken.write_text(text)
     whole.write_text(json.dumps({"pid": 1, "ticks": "-1", "heal": [["rm", "-f", str(mark)]]}))
     mark.touch()
     try:
-        assert agents[0].heal_journal(all=True) == [whole.stem]
+        assert agent.heal_journal(all=True) == [whole.stem]
         assert not mark.exists()
     finally:
         broken.unlink()

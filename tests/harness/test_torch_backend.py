@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 import pytest
-from torch_ranks import NEEDS_TORCH, start
+from torch_ranks import NEEDS_TORCH, torch_forks
 
 from harness.backends.registry import BACKENDS
 from harness.workloads.collective import CollectiveWorkload
@@ -37,10 +37,12 @@ def gloo(tmp_path_factory: pytest.TempPathFactory) -> Gloo:
         argv = ["-m", "harness.backends.torch_rank", words[0], "--library", "gloo"]
         argv += ["--size-bytes", "300000", "--iterations", "2", "--warmup", "1", "--root", "1", *words[1:]]
         jobs.append([(argv, {"R2CC_RANK": str(rank), "R2CC_ROOT": root}) for rank in range(RANKS)])
-    common = {"R2CC_SIZE": str(RANKS), "GLOO_SOCKET_IFNAME": "lo"}
-    ended = start(tmp_path_factory.mktemp("gloo"), jobs, common)
+    with torch_forks(R2CC_SIZE=str(RANKS), GLOO_SOCKET_IFNAME="lo") as forks:
+        ended = [forks.run(tmp_path_factory.mktemp("gloo"), job, errors=False) for job in jobs]
     return {
-        name: [(status, [json.loads(line) for line in out.splitlines() if line.startswith("{")]) for status, out in job]
+        name: [
+            (rank.status, [json.loads(line) for line in rank.out.splitlines() if line.startswith("{")]) for rank in job
+        ]
         for name, job in zip(JOBS, ended, strict=True)
     }
 

@@ -12,11 +12,13 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
+from forked import Ended, Forks
 
 from r2ccl_core import native
 from r2ccl_core.control.rendezvous import free_root
@@ -33,21 +35,41 @@ from r2ccl_core.perf.table import Case, Result
 COLLECTIVE = [(name,) for name in COLLECTIVES]
 
 
+FORKS = Forks("r2ccl_core.perf.cli")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forks() -> Iterator[None]:
+    yield
+    FORKS.close()
+
+
+def ranks_of(ranks: int, *flags: str, **extra: str) -> list[tuple[list[str], dict[str, str]]]:
+    """What the Python of each of `ranks` processes over loopback is given, and its environment: two NICs each."""
+    argv = ["-m", "r2ccl_core.perf", *(flags if flags[:1] in COLLECTIVE else ("all_reduce", *flags))]
+    group = {"R2CC_SIZE": str(ranks), "R2CC_ROOT": free_root()}
+    return [
+        (
+            argv,
+            group | {"R2CC_RANK": str(n), "R2CC_SOCKET_IFNAME": f"lo@127.{n + 1}.0.1,lo@127.{n + 1}.0.2"} | extra,
+        )
+        for n in range(ranks)
+    ]
+
+
 @contextmanager
 def started(ranks: int, *flags: str, **extra: str) -> Iterator[list["subprocess.Popen[str]"]]:
-    """The program on `ranks` processes over loopback, two NICs each; what still runs at the end is killed."""
-    root = free_root()
+    """The program on `ranks` processes; what still runs at the end is killed."""
     processes = [
         subprocess.Popen(
-            [sys.executable, "-m", "r2ccl_core.perf", *(flags if flags[:1] in COLLECTIVE else ("all_reduce", *flags))],
-            env={**os.environ, "R2CC_RANK": str(rank), "R2CC_SIZE": str(ranks), "R2CC_ROOT": root}
-            | {"R2CC_SOCKET_IFNAME": f"lo@127.{rank + 1}.0.1,lo@127.{rank + 1}.0.2", **extra},
+            [sys.executable, *argv],
+            env={**os.environ, **env},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-        for rank in range(ranks)
+        for argv, env in ranks_of(ranks, *flags, **extra)
     ]
     try:
         yield processes
@@ -63,10 +85,10 @@ def outcome(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
-def perf(ranks: int, *flags: str, **extra: str) -> list[tuple[int, str, str]]:
-    """Runs the program to its end: outcomes by rank."""
-    with started(ranks, *flags, **extra) as processes:
-        return [outcome(process) for process in processes]
+def perf(ranks: int, *flags: str, **extra: str) -> list[Ended]:
+    """Runs the program to its end, in forks of a process that has imported it: exit code, stdout, stderr by rank."""
+    with TemporaryDirectory() as folder:
+        return FORKS.run(Path(folder), ranks_of(ranks, *flags, **extra))
 
 
 def await_event(process: "subprocess.Popen[str]", kind: str) -> None:
@@ -78,7 +100,8 @@ def await_event(process: "subprocess.Popen[str]", kind: str) -> None:
 
 
 def test_the_table_has_nccl_tests_columns() -> None:
-    (code, out, err), (other, nothing, _) = perf(2, "-b", "1K", "-e", "4K", "-f", "2", "-n", "3")
+    with started(2, "-b", "1K", "-e", "4K", "-f", "2", "-n", "3") as processes:
+        (code, out, err), (other, nothing, _) = [outcome(process) for process in processes]
     assert (code, other, nothing, err) == (0, 0, "", "")
     rows = [line.split() for line in out.splitlines() if not line.startswith("#")]
     assert [row[0] for row in rows] == ["1024", "2048", "4096"]

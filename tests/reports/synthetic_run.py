@@ -25,6 +25,12 @@ UNDRAWN = (
     "r.content = lambda runs, frame, lines, figures=None: whole(runs, frame, lines); "
 )
 """The beginning of a program whose report has no figures, as by the fixture of this name."""
+AS_IN_PAGES = (
+    "from reports import embed, report; "
+    "report.save = lambda figure, folder, name, caption, alt, types=(): "
+    "embed.save(figure, folder, name, caption, alt, ('svg',)); "
+)
+"""The beginning of a program whose report has no files of figures but those of its page, as in tests/reports."""
 
 
 def make_run(

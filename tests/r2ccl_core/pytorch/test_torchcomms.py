@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from torch_ranks import NEEDS_TORCH, needs_entry_point, run
+from torch_ranks import NEEDS_TORCH, needs_entry_point, run, torch_forks
 
 PROGRAM = Path(__file__).with_name("torchcomms_rank.py")
 CHECKS = (
@@ -32,9 +32,11 @@ def lacking() -> str:
 def test_every_call_over_torchcomms(tmp_path: Path) -> None:
     if why := lacking():
         pytest.skip(why)
-    run(PROGRAM, tmp_path, "data_parallel", *CHECKS)
+    with torch_forks() as forks:
+        run(forks, PROGRAM, tmp_path, "data_parallel", *CHECKS)
 
 
 def test_every_call_over_a_stand_in(tmp_path: Path) -> None:
     path = [str(PROGRAM.with_name("stand_in")), os.environ.get("PYTHONPATH", "")]
-    run(PROGRAM, tmp_path, *CHECKS, env={"PYTHONPATH": os.pathsep.join(filter(None, path))})
+    with torch_forks(PYTHONPATH=os.pathsep.join(filter(None, path))) as forks:
+        run(forks, PROGRAM, tmp_path, *CHECKS)

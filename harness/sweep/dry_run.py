@@ -2,6 +2,7 @@
 
 import math
 import shlex
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -15,7 +16,6 @@ from harness.backends.simulate import SIMULATE
 from harness.experiment.fault_tables import FaultModel
 from harness.experiment.model import Experiment
 from harness.hosts.base import Nic
-from harness.sweep.expectation import HANG_S
 from harness.sweep.plan import Trial
 from harness.sweep.scenario import Injection, injections
 from harness.sweep.targets import planned
@@ -180,9 +180,11 @@ def _gives_up_later(trials: Sequence[Trial]) -> Iterator[str]:
     for trial in trials:
         experiment = trial.variant.experiment
         system, backend = trial.system, experiment.backend_of(trial.system)
-        if system.mode == 0 or backend not in CORE_ON_HOSTS or not _isolates(trial):  # mode 0 stops at the first loss
+        if system.mode == 0 or backend not in CORE_ON_HOSTS:  # mode 0 stops at the first loss
             continue
         gives_up_s = float(system.env.get(GIVE_UP, GIVE_UP_MS)) / 1e3
+        if not _isolates(trial, gives_up_s):
+            continue
         limits = {"iteration": experiment.silence_s, "trial": experiment.sweep.limits.trial_s}
         for key, limit_s in limits.items():
             if limit_s < gives_up_s + NOTICED_S:
@@ -195,18 +197,34 @@ def _gives_up_later(trials: Sequence[Trial]) -> Iterator[str]:
         )
 
 
-def _isolates(trial: Trial) -> bool:
-    """Whether the fault takes every NIC of a host at once, and for longer than a limit may last."""
+def _isolates(trial: Trial, least_s: float) -> bool:
+    """Whether the fault leaves a host without any NIC for `least_s` or longer."""
     fault, hosts = trial.fault, named_nics(trial.variant.experiment)
     if fault is None or fault.by_chance:
         return False
-    dead: set[tuple[str, str]] = set()
+    dead: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
     for injection in injections(fault, hosts, trial.seed, math.inf):
         made = create(injection.kind, injection.parameters)
-        if injection.lasts_s is None or injection.lasts_s >= HANG_S:
-            effects = (effect for target in planned(injection, hosts) for effect in made.effects(target))
-            dead |= {(effect.host, effect.nic) for effect in effects if severs((effect,))}
-    return any(nics and all((host, nic.name) in dead for nic in nics) for host, nics in hosts.items())
+        healed_s = math.inf if injection.lasts_s is None else injection.offset_s + injection.lasts_s
+        for effect in (effect for target in planned(injection, hosts) for effect in made.effects(target)):
+            if severs((effect,)):
+                dead[effect.host, effect.nic].append((injection.offset_s, healed_s))
+    return any(nics and _together_s([dead[host, nic.name] for nic in nics]) >= least_s for host, nics in hosts.items())
+
+
+def _together_s(spans: Sequence[Sequence[tuple[float, float]]]) -> float:
+    """The longest time in which all NICs are dead, given when each of them is, from and until."""
+    begins = ((span[0], 0, nic) for nic, own in enumerate(spans) for span in own)
+    ends = ((span[1], 1, nic) for nic, own in enumerate(spans) for span in own)
+    longest_s = since_s = 0.0
+    dead = [0] * len(spans)
+    for at_s, is_end, nic in sorted((*begins, *ends)):  # at one moment, begins come first: no gap between two faults
+        if is_end and all(dead):
+            longest_s = max(longest_s, at_s - since_s)
+        elif not is_end and not all(dead):
+            since_s = at_s
+        dead[nic] += -1 if is_end else 1
+    return longest_s
 
 
 def _collectives_s(trial: Trial) -> float:

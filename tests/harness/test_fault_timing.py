@@ -185,6 +185,12 @@ def test_a_dry_run_warns_of_a_limit_that_is_over_before_our_core_gives_up() -> N
     assert not warning("sweep.limits.iteration=8 s", one_nic)
     both = 'fault[0].also=[{kind="blackhole", host="host1", rail=0, after="50 ms"}]'
     assert warning("sweep.limits.iteration=8 s", one_nic, both)
+    assert not warning("sweep.limits.iteration=8 s", one_nic, both, "fault[0].lasts=6 s"), "one NIC is back in time"
+    assert warning("sweep.limits.iteration=8 s", one_nic, both, "fault[0].lasts=11 s")
+    in_turn = 'fault[0].also=[{kind="nic_down", host="host1", rail=0, after="12 s", lasts="11 s"}]'
+    assert not warning("sweep.limits.iteration=8 s", one_nic, in_turn, "fault[0].lasts=11 s"), "never both"
+    assert not warning("sweep.limits.iteration=8 s", one_nic, in_turn, "fault[0].lasts=20 s"), "both for 8 s"
+    assert warning("sweep.limits.iteration=8 s", one_nic, in_turn, "fault[0].lasts=22 s"), "both for 10 s"
 
 
 def test_a_dry_run_warns_of_a_fault_that_takes_a_hosts_only_nic_from_a_system_that_is_to_go_on() -> None:

@@ -3,8 +3,9 @@
     run.json  experiment.toml  trials/<attempt id>/{trial.json, {nics,watch,events}.parquet, rank<r>.log}
 
 Every file is written under another name and then renamed, trial.json last: an attempt with a trial.json is finished,
-even if the harness was killed. `.lock` is held while a sweep writes here, and names its owner; the kernel releases it
-when the owner's process ends.
+even if the harness was killed. `.report_due` is there from the end of the trials until the report is written, so that a
+sweep killed between them goes on with the report. `.lock` is held while a sweep writes here, and names its owner; the
+kernel releases it when the owner's process ends.
 """
 
 import fcntl
@@ -34,6 +35,7 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.trials = path / "trials"
+        self._report_due = path / ".report_due"
         self._lock: int | None = None
 
     @classmethod
@@ -88,9 +90,16 @@ class RunFolder:
         shutil.rmtree(self.path, ignore_errors=True)
 
     def finish(self, ran: int) -> None:
-        """Marks the run as finished with so many trials: the same command will start a new one."""
+        """Marks the run as finished with so many trials, and its report as due: once that is written (`reported`), the
+        same command will start a new run."""
         run = self.run()
+        self._report_due.touch()
         self.write_run(run.model_copy(update={"finished": utc_now(), "tags": run.tags | {"ran": ran}}))
+
+    def reported(self) -> None:
+        """Marks the report as written, or as one that cannot be."""
+        with suppress(OSError):
+            self._report_due.unlink()
 
     def reopen(self) -> None:
         """Marks the run as unfinished, if it still exists, so that the same command resumes it."""
@@ -131,7 +140,7 @@ class RunFolder:
             run = self.run()
         except SchemaError:
             return False
-        return run.finished is None and run.tags.get("identity") == identity
+        return (run.finished is None or self._report_due.exists()) and run.tags.get("identity") == identity
 
     def acquire(self) -> None:
         """Holds the folder until `release` or the end of this process. Raises `BusyError` if another sweep holds it."""

@@ -97,6 +97,7 @@ def _opened(request: Request) -> tuple[RunFolder, bool]:
     if found is not None:
         with _writing(found):
             found.acquire()
+            found.reopen()
             found.go_on(request.provenance)
         return found, True
     run = Run(
@@ -173,12 +174,14 @@ def _close(folder: RunFolder, publish: Callable[[Path], object], progress: Sweep
         folder.discard()
         return True
     progress.note("writing the report")
+    published = True
     try:
         publish(folder.path)
     except (R2cclError, OSError) as error:
         progress.note(f"no report: {error}; after that: harness report {folder.path}")
-        return False
-    return True
+        published = False
+    folder.reported()  # not in a `finally`: a killed sweep, too, leaves its report to the next one
+    return published
 
 
 def _run_remaining(

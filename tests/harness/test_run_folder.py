@@ -45,8 +45,11 @@ def test_the_newest_unfinished_run_of_the_same_experiment_goes_on(tmp_path: Path
     with newer.locked():
         assert found(tmp_path) == newer.path
     newer.finish(1)
+    assert found(tmp_path) == newer.path, "its report is due"
+    newer.reported()
     assert found(tmp_path) == older.path
     older.finish(1)
+    older.reported()
     assert found(tmp_path) is None
 
 

@@ -185,6 +185,26 @@ def test_an_interrupt_while_it_is_published_leaves_only_that_to_do(tmp_path: Pat
     assert folder.run().finished is not None
 
 
+def test_a_kill_while_it_is_published_leaves_only_that_to_do(tmp_path: Path) -> None:
+    class KilledError(BaseException):
+        """Nothing catches it, as nothing catches a kill -9."""
+
+    testbed = HostTestbed(tmp_path)
+
+    def killed(path: Path) -> None:
+        assert folder.run().finished is not None, "the report of a finished run says so"
+        raise KilledError
+
+    folder, _ = open_folder(testbed.request, SilentProgress())
+    with pytest.raises(KilledError):
+        run_sweep(testbed.request, folder, testbed.cluster, killed, SilentProgress())
+    again, anew = Recording(), Recording()
+    assert testbed.sweep(again) is ExitCode.OK
+    assert again.ran == [] and testbed.published == [folder.path]
+    assert testbed.sweep(anew) is ExitCode.OK
+    assert anew.ran and testbed.published[-1] != folder.path
+
+
 def test_a_finished_run_or_another_selection_starts_anew(tmp_path: Path) -> None:
     whole, part = HostTestbed(tmp_path), HostTestbed(tmp_path, only="system=a")
     for testbed in (whole, part, whole):

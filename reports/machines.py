@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from r2ccl_core.units import UnitError, parse_duration, parse_rate
 from reports.flat import flat
 from reports.load import LoadedRun
 from reports.source import commit_of, dirty_of
@@ -76,7 +77,18 @@ def _facts(run: LoadedRun) -> dict[tuple[str, str], str]:
     facts |= {("program", name): _text(value) for name, value in _table(provenance.get("versions")).items()}
     facts[CONGESTION_CONTROL] = _text(_table(provenance.get("cluster")).get("congestion_control"))
     cluster = _table(run.run.experiment.get("cluster"))
-    return facts | {("cluster", name): _text(value) for name, value in cluster.items()}
+    cluster = {**cluster, "delay": cluster.get("delay") or "0 s"} if cluster else {}
+    return facts | {("cluster", name): _text(_of_network(name, value)) for name, value in cluster.items()}
+
+
+def _of_network(name: str, value: object) -> object:
+    """One text for a rate or a delay, however it was written: 1000 Mbit/s and 1Gbit/s are 1 Gbit/s."""
+    try:
+        if name == "rate":
+            return f"{parse_rate(str(value)) / 1e9:g} Gbit/s"
+        return f"{parse_duration(str(value)) * 1e3:g} ms" if name == "delay" else value
+    except UnitError:
+        return value
 
 
 def _table(value: object) -> Mapping[str, Any]:

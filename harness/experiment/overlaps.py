@@ -20,7 +20,8 @@ Hosts = Mapping[str, Sequence[Nic]]
 
 @dataclass(frozen=True)
 class _Failure:
-    """One failure with its NICs, from `from_s` until `until_s`; `holds`: whether these carry nothing in between."""
+    """One failure with its NICs, from `from_s` until `until_s`; `holds`: whether these carry nothing in between, and
+    `link_down`: whether their links lose the carrier."""
 
     key: str
     kind: str
@@ -28,6 +29,12 @@ class _Failure:
     from_s: float
     until_s: float
     holds: bool
+    link_down: bool
+
+    def hides(self, other: "_Failure") -> bool:
+        """Whether nothing of `other`, which begins later, is seen. A silent link may still lose its carrier."""
+        stands = other.from_s < self.until_s and other.until_s <= self.until_s
+        return self.holds and stands and (self.link_down or not other.link_down)
 
 
 def overlap_mistakes(faults: Sequence[FaultModel], hosts: Hosts) -> Iterator[Mistake]:
@@ -35,7 +42,7 @@ def overlap_mistakes(faults: Sequence[FaultModel], hosts: Hosts) -> Iterator[Mis
     for index, fault in enumerate(faults):
         failures = sorted(_failures(fault, f"fault[{index}]", hosts), key=lambda failure: failure.from_s)
         for number, failure in enumerate(failures):
-            standing = [f for f in failures[:number] if f.holds and failure.from_s < f.until_s]
+            standing = [f for f in failures[:number] if f.hides(failure)]
             down = frozenset[tuple[str, str]]().union(*(f.nics for f in standing))
             if FAULTS[failure.kind].scope in ("nic", "rail") and failure.nics and failure.nics <= down:
                 names = ", ".join(f"{host} {nic}" for host, nic in sorted(failure.nics))
@@ -64,9 +71,9 @@ def _failure(place: PlaceModel, kind: str, key: str, from_s: float, hosts: Hosts
     except FaultError:  # it is told elsewhere
         return
     silent = {(e.host, e.nic) for e in effects if e.rate_factor == 0.0 and e.direction == "both"}
-    returns = any(isinstance(sign, LinkDown) and not sign.always for sign in signs)
+    links = [sign.always for sign in signs if isinstance(sign, LinkDown)]
     until_s = inf if place.lasts_s is None else from_s + place.lasts_s
-    yield _Failure(key, kind, nics, from_s, until_s, holds=nics <= silent and not returns)
+    yield _Failure(key, kind, nics, from_s, until_s, holds=nics <= silent and all(links), link_down=bool(links))
 
 
 def _nics(place: PlaceModel, scope: str, hosts: Hosts) -> Iterator[tuple[str, str]]:

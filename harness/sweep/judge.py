@@ -19,6 +19,7 @@ then ok.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from math import inf
 from signal import SIGKILL
 from statistics import fmean
 from typing import Any
@@ -387,12 +388,16 @@ def _down_already(facts: Facts) -> str | None:
 
 
 def _holds_down(holder: Injected, injection: Injected) -> bool:
-    """Whether `holder` came before `injection` and still stands, and its signs say that it holds the same NIC down."""
+    """Whether `holder` came before `injection`, stands as long, and its signs say that it holds the same NIC down. A
+    silent link may still lose its carrier."""
     here = [s for s in holder.signs if not isinstance(s, Probe) and (s.host, s.nic) == (injection.host, injection.nic)]
     links = [sign.always for sign in here if isinstance(sign, LinkDown)]
+    if not links and any(isinstance(sign, LinkDown) for sign in injection.signs):
+        return False
     silent = {sign.direction for sign in here if isinstance(sign, Quiet) and not sign.rate_bytes_s}
     down = all(links) if links else silent >= {"tx", "rx"}
-    stands = holder.heal_from_ns is None or holder.heal_from_ns > injection.t_before_ns
+    ends_ns = inf if holder.heal_from_ns is None else holder.heal_from_ns
+    stands = ends_ns > injection.t_before_ns and ends_ns >= (injection.heal_from_ns or inf)
     return down and stands and holder.t_before_ns < injection.t_before_ns
 
 

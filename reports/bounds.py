@@ -4,9 +4,10 @@ A bound applies to cells: one system, one size, one fault, one point of the axes
 is within it, either by the metric's aggregate over repeats (`reports.metrics`) or by its worst repeat. If all trials of
 a cell stayed inconclusive, the cell was not measured; the bound is then "not measured", unless another cell already
 misses it. So is a bound on the worst repeat if one repeat was not measured, and one on a median if the trials whose
-healthy iterations something else slowed could lie to either side of it and so decide it. A value that a cell need not
-have, such as the T/T0 of a system that is supposed to stop, does not count as missing; what only some faults have is
-missing where the system has it under the same fault at another size.
+healthy iterations something else slowed could lie to either side of it and so decide it. A time from an effect that is
+not known well enough lies between known ends: a bound that holds, or is missed, at both is decided. A value that a cell
+need not have, such as the T/T0 of a system that is supposed to stop, does not count as missing; what only some faults
+have is missing where the system has it under the same fault at another size.
 """
 
 import math
@@ -64,12 +65,26 @@ class _Cell:
     value: float
     least: float
     most: float
+    end: str = ""
+    """``at most `` or ``at least ``, if the value is one of the ends."""
 
     def surely_outside(self, low: float | None, high: float | None) -> bool:
         return (high is not None and self.least > high) or (low is not None and self.most < low)
 
     def surely_within(self, low: float | None, high: float | None) -> bool:
         return max(_excess(self.least, low, high), _excess(self.most, low, high)) <= 0
+
+    def by_its_ends(self, low: float | None, high: float | None) -> "_Cell":
+        """The cell with the end that decides it as its value, if the known values do not come to one between both."""
+        within = self.surely_within(low, high)
+        if self.least <= self.value <= self.most or not (within or self.surely_outside(low, high)):
+            return self
+        ends = {self.most: "at most ", self.least: "at least "}
+        value = (max if within else min)(ends, key=lambda end: _excess(end, low, high))
+        return replace(self, value=value, end=ends[value])
+
+    def told(self, low: float | None, high: float | None, metric: Metric) -> str:
+        return self.end + _told(self.value, low, high, metric)
 
 
 def held_in(folder: Path) -> list[Held]:
@@ -134,7 +149,7 @@ def _held(frame: pd.DataFrame, bound: Bound, missing: bool) -> Held | None:
         names += f"; the trials whose value is not known, or not well enough, decide it in {plural(doubtful, 'cell')}"
     if surely and worst not in surely:
         sure = max(surely, key=lambda cell: _excess(cell.value, low, high))
-        names += f", but not in {sure.name}, with {_told(sure.value, low, high, metric)}"
+        names += f", but not in {sure.name}, with {sure.told(low, high, metric)}"
     gaps = [plural(len(holes), "other cell")] if holes else []
     gaps += (
         [f"{plural(sum(partly.values()), 'trial')} of {'these' if len(cells) > 1 else 'this one'}"] if partly else []
@@ -146,7 +161,7 @@ def _held(frame: pd.DataFrame, bound: Bound, missing: bool) -> Held | None:
     names += f"; {unsure}" if unsure else ""
     source = "simulated" if SIMULATED in worst.name else "measured"
     met = False if surely else None if gaps or doubtful else True
-    return Held(what, wanted, _told(worst.value, low, high, metric), met, names, source)
+    return Held(what, wanted, worst.told(low, high, metric), met, names, source)
 
 
 def _may_lack(part: pd.DataFrame, metric: Metric) -> bool:
@@ -185,22 +200,25 @@ def _cells(
         without = part[part[metric.name].isna() & ~slowed]
         elsewhere = metric.of_faults and _has_value_under(metric, frame, part)
         elsewhere |= metric.of.startswith("some") and _was_not_watched(metric, frame, part)
+        unsure = int(slowed.sum()) if metric.from_effect else 0
         missing = int(slowed.sum()) + sum(_is_gap(metric, frame, row, elsewhere) for _, row in without.iterrows())
         every = bound.get("of") == "worst"
-        if not known.size:
+        if not known.size and not unsure:
             holes += [str(name)] if missing else []
             lacking += not missing and _may_lack(part, metric)
             continue
         below = int(metric.reads_low(part).sum())
-        counted = _farthest(known, low, high) if every else metric.together(known, low=below)
-        if math.isnan(counted):
+        counted = _farthest(known, low, high) if every and known.size else metric.together(known, low=below)
+        of = f"{known.size or 'none'} of " if missing else ""
+        told = f"{name}, {of}{plural(int(known.size) + missing, 'trial')}"
+        cell = _Cell(told, counted, *_ends(part, metric, every, low, high))
+        cell = cell.by_its_ends(low, high) if metric.from_effect else cell
+        if math.isnan(cell.value):
             holes.append(str(name))
             continue
-        of = f"{known.size} of " if missing else ""
-        between = _ends(part, metric, every, low, high)
-        cells.append(_Cell(f"{name}, {of}{plural(int(known.size) + missing, 'trial')}", counted, *between))
-        if missing and every:
-            partly[str(name)] = missing
+        cells.append(cell)
+        if missing > unsure and every:
+            partly[str(name)] = missing - unsure
     return cells, holes, partly, lacking
 
 
@@ -209,12 +227,9 @@ def _ends(
 ) -> tuple[float, float]:
     """Between which values that of a cell lies, whatever those are that are not known, or not well enough."""
     values, slowed = part[metric.name], int(metric.not_known(part).sum())
-    if slowed and not every:
+    if slowed and not every and not metric.from_effect:
         return stats.median_between(values, slowed)
-    errors = metric.errors_ms(part)
-    least, most = (
-        _farthest(end, low, high) if every else metric.together(end) for end in (values - errors, values + errors)
-    )
+    least, most = (_farthest(end, low, high) if every else metric.together(end) for end in metric.ends(part))
     return least, most
 
 

@@ -79,7 +79,7 @@ def _row(run: LoadedRun, view: View) -> dict[str, Any]:
     return (
         _about(view, run)
         | values
-        | {"unsure": frozenset(name for name, metric in METRICS.items() if metric.is_unsure(view))}
+        | {"unsure": {name: found for name, metric in METRICS.items() if (found := metric.unsure(view)) is not None}}
         | {"checked": checked(view) if conclusive else 0, "received_bytes": tuple(received) or None}
     )
 

@@ -138,19 +138,21 @@ def _outlasting(trials: Sequence[Trial]) -> Iterator[str]:
 def _few_healthy(trials: Sequence[Trial]) -> Iterator[str]:
     """Warns where `min_duration` adds iterations after the fault only: the few before it, of which the first are slow,
     do not say what healthy is."""
-    found: list[tuple[Trial, float]] = []
+    found: list[tuple[Trial, str]] = []
     for trial in trials:
         workload, fault = trial.variant.experiment.workload, trial.fault
         if isinstance(workload, CollectiveWorkload) and fault is not None and fault.at_iteration is not None:
             asked = workload.asked_iterations(trial.size_bytes)
             if trial.iterations > asked:
-                found.append((trial, fault.at_iteration / asked))
+                found.append((trial, f"{fault.at_iteration / asked:.2g}"))
     if found:
         sizes = ", ".join(dict.fromkeys(format_size(trial.size_bytes) for trial, _ in found))
+        share = found[0][1]
+        serves = 0 < float(share) < 1 and all(other == share for _, other in found)
         yield (
             f"warning: min_duration adds iterations to {_counted(len(found), 'trial')} ({sizes}), but none before the "
-            "fault's at_iteration, and those before it say what healthy is; write at_progress = "
-            f"{found[0][1]:.2g} instead"
+            "fault's at_iteration, and those before it say what healthy is; write at_progress"
+            f"{f' = {share}' if serves else ', such as 0.5,'} instead"
         )
 
 

@@ -62,6 +62,8 @@ class Metric:
     the fault comes and goes, of which it is not."""
     from_effect: bool = False
     """Whether it is a time from the fault's effect, which may not be known well enough (`reports.effect`)."""
+    at_most: bool = False
+    """Of those: whether it counts from the beginning of the interval in which the effect may lie."""
     workloads: tuple[str, ...] = ()
     """The kinds of workloads that have it; empty: all."""
     among: "Callable[[pd.DataFrame], pd.Series] | None" = None
@@ -84,10 +86,15 @@ class Metric:
 
     def is_unsure(self, view: View) -> bool:
         """Whether its value for a trial is not known because the fault's effect is not known well enough."""
+        return self.unsure(view) is not None
+
+    def unsure(self, view: View) -> float | None:
+        """What its value for a trial would be, if it is not known because the fault's effect is not known well
+        enough. Only `ends` may use it."""
         if not self.from_effect or not effect.effect_error_ms(view.trial):
-            return False
+            return None
         found = self._computed(view)
-        return found is not None and not self._counts(view, found)
+        return None if found is None or self._counts(view, found) else found
 
     def _counts(self, view: View, found: float) -> bool:
         return not self.from_effect or effect.counts(view.trial, found)
@@ -138,6 +145,15 @@ class Metric:
         """By how much the known values may be wrong, because the fault's effect is not known well enough."""
         errors = part["effect_error_ms"].where(part[self.name].notna(), 0.0)
         return errors if self.from_effect else errors * 0
+
+    def ends(self, part: "pd.DataFrame") -> tuple["pd.Series[float]", "pd.Series[float]"]:
+        """Between which values that of each trial lies. A time from an effect that is not known well enough has such
+        ends even where it is not known itself."""
+        if not self.from_effect:
+            return part[self.name], part[self.name]
+        found = part[self.name].fillna(part["unsure"].map(lambda unsure: unsure.get(self.name)).astype(float))
+        errors = part["effect_error_ms"]
+        return (found - errors).clip(lower=0), found if self.at_most else found + errors
 
     def not_known(self, part: "pd.DataFrame") -> "pd.Series[bool]":
         """The trials whose value is not known because something else slowed their healthy iterations, or because their

@@ -112,7 +112,7 @@ METRICS = (
     Metric(
         "error_after_ms", "ms", "lower",
         f"from the fault to the error (counted from the beginning of its injection, so at most; {UNSURE})", _stopped,
-        of="trials that stopped", heading="fault to error", from_effect=True,
+        of="trials that stopped", heading="fault to error", from_effect=True, at_most=True,
     ),
     Metric("replayed_chunks", "chunks", "lower", "chunks that were sent again", _replayed, of="some trials"),
 )  # fmt: skip

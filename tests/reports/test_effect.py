@@ -60,11 +60,47 @@ def test_an_error_that_may_have_come_at_once_is_no_number_anywhere(tmp_path: Pat
 def test_no_bound_and_no_rule_is_judged_by_such_a_time(tmp_path: Path) -> None:
     quiet = trial_frame([loaded_with(tmp_path / "quiet", 4, 60)])
     busy = trial_frame([loaded_with(tmp_path / "busy", 180, 193)])
-    for limit in ({"max": 5000}, {"max": 10}):
-        (bound,) = held(busy, {"bound": [{"metric": "error_after_ms"} | limit]})
-        assert bound.met is None and "0" not in bound.measured
+    for limit in ({"max": 100}, {"min": 100}, {"min": 20, "max": 5000}):
+        for of in ("median", "worst"):
+            (bound,) = held(busy, {"bound": [{"metric": "error_after_ms", "of": of} | limit]})
+            assert bound.met is None and "0" not in bound.measured
     found = next(f for f in compare(quiet, busy, DEFAULT) if f.metric == "error_after_ms")
     assert found.conclusion == "not known in NEW" and found.unknown
+
+
+@pytest.mark.parametrize("of", ["median", "worst"])
+@pytest.mark.parametrize(
+    ("limit", "met", "measured"),
+    [
+        ({"max": 193}, True, "at most 193"),
+        ({"max": 12}, False, "at least 13"),
+        ({"min": 13}, True, "at least 13"),
+        ({"min": 194}, False, "at most 193"),
+        ({"min": 13, "max": 193}, True, "at most 193"),
+    ],
+)
+def test_a_bound_is_judged_where_both_ends_of_such_a_time_lie_on_one_side_of_it(
+    tmp_path: Path, limit: dict[str, float], met: bool, measured: str, of: str
+) -> None:
+    """The error came 13 to 193 ms after the fault: 193 is counted from the beginning of its injection."""
+    busy = trial_frame([loaded_with(tmp_path, 180, 193)])
+    (bound,) = held(busy, {"bound": [{"metric": "error_after_ms", "of": of} | limit]})
+    assert (bound.met, bound.measured) == (met, measured) and "none of 3 trials" in bound.detail
+
+
+def test_known_values_do_not_hide_uncertain_ones_that_miss_a_bound(tmp_path: Path) -> None:
+    """One error came after 60 ms, two after 80 to 200 ms: the median and the worst are above 70 ms, at most 200."""
+    frame = trial_frame([loaded_with(tmp_path, 4, 60)])
+    unsure = frame.index > 0
+    made = frame.assign(
+        error_after_ms=frame["error_after_ms"].mask(unsure),
+        unsure=[{"error_after_ms": 200.0} if at else {} for at in unsure],
+        effect_error_ms=[120.0 if at else 0.0 for at in unsure],
+    )
+    limits = [{"max": most, "of": of} for most in (70, 100, 200) for of in ("median", "worst")]
+    found = held(made, {"bound": [{"metric": "error_after_ms"} | limit for limit in limits]})
+    assert [bound.met for bound in found] == [False, False, None, None, True, True]
+    assert found[0].measured == found[1].measured == "at least 80"
 
 
 @pytest.mark.parametrize(("injected_ms", "after_ms", "known"), [(8, 1, True), (90, 193, True), (97, 193, False)])
@@ -84,8 +120,9 @@ def test_a_time_counts_if_it_is_more_than_twice_the_interval_of_an_uncertain_eff
 def test_a_bound_holds_where_no_value_of_an_uncertain_trial_could_miss_it(tmp_path: Path) -> None:
     frame = trial_frame([loaded_with(tmp_path, 4, 60)])
     one = frame.index == 0
-    unsure = pd.Series([frozenset({"error_after_ms"}) if at else frozenset() for at in one])
-    made = frame.assign(error_after_ms=frame["error_after_ms"].mask(one), unsure=unsure)
+    unsure = pd.Series([{"error_after_ms": 193.0} if at else {} for at in one])
+    errors_ms = pd.Series([180.0 if at else 0.0 for at in one])
+    made = frame.assign(error_after_ms=frame["error_after_ms"].mask(one), unsure=unsure, effect_error_ms=errors_ms)
     bounds = {"bound": [{"metric": "error_after_ms", "max": 100, "of": of} for of in ("median", "worst")]}
     assert [bound.met for bound in held(made, bounds)] == [True, None]
     assert replace(headline(made)[0]).known_in(METRICS["error_after_ms"]) == "known in 2 of 3"

@@ -321,6 +321,8 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
   double BestNicRate() const;
   // The same, with all of what it carried lately, half of which may be a token bucket's.
   double BestKnownRate() const;
+  bool OthersShowDrains(const Path& path, int64_t now_ns) const;
+  void CheckLosses(Path& path, const Progress& progress, int64_t now_ns) REQUIRES(mutex_);
   // The ways to the same peer over other NICs.
   Elsewhere LookElsewhere(const Path& path) const REQUIRES(mutex_);
   // Within which answers would come there without what this process itself has on the way.

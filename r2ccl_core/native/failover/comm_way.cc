@@ -6,6 +6,11 @@
 #include "failover/comm.h"
 
 namespace r2ccl {
+namespace {
+
+constexpr int64_t kLatelyNs = 1000 * kMillisecond;
+
+}  // namespace
 
 void Comm::KnowWay(Path& path) { path.way = environment_->ways.Find(path.nic, path.remote.s_addr); }
 
@@ -32,6 +37,28 @@ void Comm::TellProbation(Path& path, const std::string& why) {
                           ? "one test of packets of full size has come back clean"
                           : "test packets have come back clean for " + std::to_string(needed_ns / kMillisecond) + " ms";
   Log("path_held", path, why + ": carries nothing until " + until);
+}
+
+// Whether another of the own NICs has as much to do as shows what it drains, or had lately.
+bool Comm::OthersShowDrains(const Path& path, int64_t now_ns) const {
+  for (size_t i = 0; i < environment_->nics.size(); ++i) {
+    const NicState& nic = environment_->nic_states[i];
+    if (&nic == &nic_state(path)) continue;
+    if (nic.HasQueue() || now_ns - nic.queued_ns.load(std::memory_order_relaxed) < kLatelyNs) return true;
+  }
+  return false;
+}
+
+// Bulk bears losses: more is on the way, which shows at once what is missing. A path that reorders packets seems to
+// lose them, so its answers have to be faster than now as well, or as fast as others'. What was lost before a probation
+// says nothing after it.
+void Comm::CheckLosses(Path& path, const Progress& progress, int64_t now_ns) {
+  bool may_begin = path.state == PathState::kUp && !path.way->on_probation();
+  if (!may_begin || !path.loss.lossy() || OthersShowDrains(path, now_ns)) return;
+  Elsewhere elsewhere = LookElsewhere(path);
+  if (!elsewhere.any || elsewhere.lossy) return;
+  int64_t slow_ns = std::max(progress.rtt_ns, SlowFromNs(elsewhere.answer_ns));
+  if (BeginProbation(path, now_ns, "packets are lost, elsewhere they are not", slow_ns)) path.loss.Forget();
 }
 
 double Comm::BestNicRate() const {
@@ -88,6 +115,7 @@ void Comm::WatchWay(Path& path, const Progress& progress, int64_t now_ns) {
   OnProgress(path, progress, now_ns);
   path.held_ns = HeldNs(path);
   if (environment_->params.mode != 2 || path.way == nullptr) return;
+  CheckLosses(path, progress, now_ns);
   bool news = !path.told_up || path.told_held;
   if (news && path.state == PathState::kUp && !IsOnProbation(path)) TellUp(path);
   if (path.test.end != 0) JudgeTest(path, progress, now_ns);

@@ -160,7 +160,6 @@ class SendComm final : public Comm {
   bool WantsTrial(const Path& path, int64_t now_ns) const REQUIRES(mutex_);
   bool TakeTrial(const Path& path, int64_t now_ns);
   static bool IsOnTrial(const Path& path, int64_t now_ns);
-  bool OthersShowDrains(const Path& path, int64_t now_ns) const;
   void NoteQueue(Path& path) const;
   void CheckSlow(Path& path, const Progress& progress, int64_t now_ns) REQUIRES(mutex_);
   void ExcuseSlow(Path& path, int64_t answer_ns, int64_t now_ns) REQUIRES(mutex_);

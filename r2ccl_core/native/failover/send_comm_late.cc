@@ -9,7 +9,6 @@ namespace {
 
 constexpr int64_t kTrialPauseNs = 250 * kMillisecond;
 constexpr uint64_t kSmallBytes = 16 * 1024;  // larger messages, if many are under way, show what NICs drain
-constexpr int64_t kLatelyNs = 1000 * kMillisecond;
 
 }  // namespace
 
@@ -114,16 +113,6 @@ int64_t SendComm::OverdueNs(Path& path, const Chunk& chunk, int64_t now_ns) {
 // Has the next tick come then, if that is to come.
 void SendComm::LookAt(int64_t time_ns, int64_t now_ns) {
   if (time_ns > now_ns) look_ns_ = std::min(look_ns_, time_ns);
-}
-
-// Whether another of the own NICs has as much to do as shows what it drains, or had lately.
-bool SendComm::OthersShowDrains(const Path& path, int64_t now_ns) const {
-  for (size_t i = 0; i < environment_->nics.size(); ++i) {
-    const NicState& nic = environment_->nic_states[i];
-    if (&nic == &nic_state(path)) continue;
-    if (nic.HasQueue() || now_ns - nic.queued_ns.load(std::memory_order_relaxed) < kLatelyNs) return true;
-  }
-  return false;
 }
 
 // Before something is put on the path: its answer waits for what the NIC has under way, over all connections. Messages

@@ -18,8 +18,8 @@
 
 namespace r2ccl {
 
-// The share of segments that a path had to retransmit, over about the last seconds in which it made progress.
-// Retransmissions into a silence count only once the silence is over, so a dead path does not count as lossy.
+// The share of segments that a path had to retransmit, over about the last tenths of a second in which it made
+// progress. Retransmissions into a silence count only once the silence is over, so a dead path does not count as lossy.
 class LossMeter {
  public:
   void Sample(const Progress& progress, int64_t now_ns) {
@@ -31,11 +31,13 @@ class LossMeter {
     last_ = progress;
     last_ns_ = now_ns;
   }
+  // From now on only what is lost anew counts.
+  void Forget() { sent_ = resent_ = 0; }
   // Drops by a full queue are rarer than this, and are accompanied by acknowledgements of later data.
   bool lossy() const { return resent_ >= kLeastResent && resent_ > kLossyShare * sent_; }
 
  private:
-  static constexpr double kHalfLifeNs = 3e9;
+  static constexpr double kHalfLifeNs = 3e8;
   static constexpr double kLossyShare = 0.004;
   static constexpr double kLeastResent = 1.5;
   Progress last_;

@@ -13,6 +13,10 @@
 // sick or has more to do than others, but what it carried now goes over those, and this shows: where their answers
 // become as slow as its own were, the pair is excused and carries its part again.
 //
+// Where packets are lost over a pair and not over all others, the kernels' probes and timers make such messages several
+// times as long, though answers to other packets are as fast as ever. That pair goes on probation for slowness, too, at
+// either end: words of a receiving end are as few.
+//
 // Test packets are few and say nothing of the rate. So a repeated probation, and one for slowness, ends with a trial:
 // the pair carries a copy of a chunk that another pair carries as well, and has to be at least half as fast as the best
 // NIC. Of a slow one they are copies of many chunks, more than a shaper lets go at once. Nobody waits for the copies,
@@ -253,12 +257,15 @@ constexpr int64_t UnexplainedNs(int64_t answer_ns, double queued_bytes, double b
   return std::max<int64_t>(0, answer_ns - static_cast<int64_t>(queued_bytes / bytes_per_ns));
 }
 
-// Whether a pair's answers take much longer than those of the best other pair; 0: unknown.
-constexpr bool IsSlow(int64_t answer_ns, int64_t best_ns) {
+// From which time on answers are slow, if those of the best other pair take `best_ns`.
+constexpr int64_t SlowFromNs(int64_t best_ns) {
   constexpr int64_t kClearlyNs = kMillisecond / 4;
   constexpr int64_t kManyTimes = 3;
-  return best_ns > 0 && answer_ns > kClearlyNs + kManyTimes * best_ns;
+  return kClearlyNs + kManyTimes * best_ns;
 }
+
+// Whether a pair's answers take much longer than those of the best other pair; 0: unknown.
+constexpr bool IsSlow(int64_t answer_ns, int64_t best_ns) { return best_ns > 0 && answer_ns > SlowFromNs(best_ns); }
 
 // The time from which on something counts as late if the best pair usually takes `rtt_ns` plus the time of `bytes`,
 // those queued before it and its own, at `bytes_per_ns`. If that is 0 (unknown), the NIC drains at least at

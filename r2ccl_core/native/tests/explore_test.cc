@@ -223,6 +223,31 @@ TEST(Explore, FourHealthyHostsSetNoNicAside) {
   }
 }
 
+// Of few messages at a time, each loss holds up a call, though none is late and other answers are as fast as ever.
+TEST(Explore, ANicThatLosesOnePacketInAHundredCostsSmallCallsNoMoreThanADeadOne) {
+  Scenario scenario;
+  scenario.seed = 1;
+  scenario.hosts = scenario.rails = 3;
+  scenario.segment_bytes = 1448;
+  scenario.bucket_bytes = 128 * 1024;
+  scenario.program_polls = true;
+  scenario.params.inline_bytes = 12288;
+  scenario.params.io_threads = scenario.params.stripes = 1;
+  scenario.ring = {.calls = INT64_MAX, .lanes = 4, .elements = 64 * 1024, .as_nccl = true};
+  constexpr int64_t kBeginNs = 200'000'000;
+  constexpr int64_t kFromNs = 700'000'000;
+  constexpr int64_t kUntilNs = 1'200'000'000;
+  auto calls = [&](Trouble trouble, double amount) {
+    scenario.troubles = {
+        {.kind = trouble, .host = 2, .rail = 0, .at_ns = kBeginNs, .lasts_ns = kUntilNs, .amount = amount}};
+    Outcome outcome = WatchScenario(scenario, kUntilNs, 1, kUntilNs);
+    EXPECT_EQ(outcome.wrong, "");
+    return std::count_if(outcome.calls.begin(), outcome.calls.end(),
+                         [](const CallRecord& call) { return call.began_ns >= kFromNs; });
+  };
+  EXPECT_GE(calls(Trouble::kLoss, 0.01), calls(Trouble::kLinkDown, 0) * 95 / 100);
+}
+
 TEST(Explore, AConnectionOfNcclsSpreadsOverItsStripes) {
   Scenario scenario = TwoHosts();
   scenario.params.stripes = 3;

@@ -101,6 +101,14 @@ TEST_F(Meter, OneSegmentIsNoLossAndAllIsForgottenInTime) {
   EXPECT_FALSE(meter.lossy());
 }
 
+TEST_F(Meter, ALongHealthyPastHidesNoLossForLong) {
+  for (int i = 0; i < 2000; ++i) Send(10, 0);
+  for (int i = 0; i < 40; ++i) Send(10, i % 5 == 0 ? 1 : 0);
+  EXPECT_TRUE(meter.lossy()) << "a fifth of a second later";
+  meter.Forget();
+  EXPECT_FALSE(meter.lossy());
+}
+
 TEST_F(Meter, WhatThePeerHadAlreadyIsNoLoss) {
   Send(10, 2);
   EXPECT_TRUE(meter.lossy());

@@ -58,15 +58,34 @@ def test_runs_on_different_networks_are_shown_and_not_judged(tmp_path: Path, clu
     status, text = run(base, worse)
     assert status == 3
     assert text.splitlines()[-1] == (
-        f"Nothing is judged, as the clusters differ in {next(iter(cluster))}. Whether NEW is worse is unknown (exit "
+        f"No speed is judged, as the clusters differ in {next(iter(cluster))}. Whether NEW is worse is unknown (exit "
         "status 3): run both on one cluster."
     )
     assert "regression" not in text and "after_gbs (GB/s)" in text
     status, text = run(f"{base}@balance", f"{worse}@balance", "--json")
     values = json.loads(text)
     assert (status, values["regressions"]) == (3, 0) and any(f["change"] for f in values["findings"])
-    assert {finding["conclusion"] for finding in values["findings"]} == {"on another network"}
+    speeds = [f for f in values["findings"] if f["metric"] not in ("wrong", "unexpected")]
+    assert {finding["conclusion"] for finding in speeds} == {"on another network"}
     assert run(base, on(slower(make(tmp_path / "c", 3)), python="python3.12"))[0] == 1, "another Python is judged"
+
+
+def test_one_network_may_be_written_in_two_ways(tmp_path: Path) -> None:
+    base = make(tmp_path / "a")
+    for name, cluster in {"rate": {"rate": "0.5Gbit/s"}, "delay": {"delay": "0 ms"}}.items():
+        status, text = run(base, on(slower(make(tmp_path / name, 3)), **cluster))
+        assert status == 1 and "differ in" not in text, text
+
+
+def test_no_network_excuses_wrong_elements(tmp_path: Path) -> None:
+    base, new = make(tmp_path / "a"), on(make(tmp_path / "b", 2), rate="1 Gbit/s")
+    for path in new.glob("trials/*balance*/trial.json"):
+        trial = json.loads(path.read_text())
+        trial["iterations"][-1]["wrong"] = 3
+        path.write_text(json.dumps(trial))
+    status, text = run(base, new)
+    assert status == 1
+    assert text.splitlines()[-1].startswith("No speed is judged, as the clusters differ in rate. What is right on one")
 
 
 def test_a_system_that_is_gone_is_neither_a_pass_nor_a_failure(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from faults.base import LinkDown, Quiet
 from harness.events import RankError, RankRecord, Timed
 from harness.hosts.base import Reading, Sample
-from harness.sweep.judge import Facts, Injected, Judgement, judge, with_watch
+from harness.sweep.judge import Facts, Injected, Judgement, _holds_down, judge, with_watch
 from harness.sweep.phases import joined, phase_of
 
 MS = 1_000_000
@@ -451,6 +451,13 @@ def test_a_fault_on_a_nic_that_another_one_holds_down_hit_nothing() -> None:
     (first, later), facts = second().injections, second()
     comes_back = replace(facts, injections=(replace(first, signs=flapping), later))
     assert judge(comes_back).status == "ok"
+    assert later.heal_from_ns is not None
+    healed = replace(first, heal_from_ns=later.heal_from_ns - MS)
+    assert judge(replace(facts, injections=(healed, later))).status == "ok", "the later fault outlives the first"
+    silent = tuple(Quiet("host1", "eth1", direction) for direction in ("tx", "rx"))
+    cut = replace(later, signs=first.signs)
+    assert _holds_down(replace(first, signs=silent), later), "a silent link loses nothing more"
+    assert not _holds_down(replace(first, signs=silent), cut), "a silent link may still lose its carrier"
 
 
 def test_what_the_fault_itself_sends_is_no_sign() -> None:

@@ -88,13 +88,10 @@ def told(
     if any(difference.about == "machine" for difference in differences):
         lines.append("The numbers come from different machines; the differences below may be due to the machines.")
     if network := [difference.what for difference in differences if difference.is_of_network]:
-        lines.append(
-            f"No speed is judged, as the clusters differ in {', '.join(network)}. Whether NEW is worse is unknown (exit "
-            "status 3): run both on one cluster."
-            if not (failed := regressions(findings))
-            else f"No speed is judged, as the clusters differ in {', '.join(network)}. What is right on one is right on "
-            f"another, and NEW is worse in that (first: {_where(failed[0], findings)})."
-        )
+        conclusion = "Whether NEW is worse is unknown (exit status 3): run both on one cluster."
+        if failed := regressions(findings):
+            conclusion = f"No network excuses what is wrong in NEW alone (first: {_where(failed[0], findings)})."
+        lines.append(f"No speed is judged, as the clusters differ in {', '.join(network)}. {conclusion}")
         return lines
     if any(map(_are_apart, findings)):
         lines.append(

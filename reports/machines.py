@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from r2ccl_core.units import UnitError, parse_duration, parse_rate
+from r2ccl_core.errors import UnitError
+from r2ccl_core.units import parse_duration, parse_rate
 from reports.flat import flat
 from reports.load import LoadedRun
 from reports.source import commit_of, dirty_of

@@ -133,7 +133,8 @@ def _held(frame: pd.DataFrame, bound: Bound, missing: bool) -> Held | None:
     chosen = frame[[speaks_of(bound, *trial) for trial in zip(*about, strict=True)]]
     low, high = _limit(bound.get("min")), _limit(bound.get("max"))
     metric = METRICS[str(bound["metric"])]
-    what, wanted = f"{named(bound)}: {metric.told}", _wanted(low, high, metric)
+    unit = f", {metric.unit}" if metric.unit else ""
+    what, wanted = f"{named(bound)}: {metric.in_short}{unit}", _wanted(low, high, metric)
     if chosen.empty:
         return Held(what, wanted, NOTHING_MEASURED, None, "none of its trials is there") if missing else None
     cells, holes, partly, without = _cells(frame, chosen, bound)

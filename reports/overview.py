@@ -252,12 +252,13 @@ def _after(cells: Sequence[Line], own: Sequence[Line], metric: str) -> Cell:
         known = [line for line in own if line["error_after_ms"].n]
         late = max(known, key=lambda line: line.worst["error_after_ms"], default=None)
         unsure = sum(line.unknown(METRICS["error_after_ms"]) for line in own)
-        untimed = f"when is not known in {plural(unsure, 'trial')}" if unsure else ""
+        erred = sum(line["error_after_ms"].n for line in own) + unsure
+        untimed = f"when is not known in {unsure} of {plural(erred, 'trial')}" if unsure else ""
         if late is None:
             return Cell("stopped", caveat=untimed)
         at = "" if any(late.size_bytes == line.size_bytes for line in cells) else at_size(late.size_bytes)
         ended = sum(line.stopped for line in own)
-        without = ended - sum(line["error_after_ms"].n for line in own) - unsure
+        without = ended - erred
         caveat = f"without an error: {without} of {plural(ended, 'trial')}" if without else ""
         told = f"at most {number(late.worst['error_after_ms'])} ms after the fault{at}"
         return Cell("stopped", told, "; ".join(filter(None, (caveat, untimed))))

@@ -322,7 +322,7 @@ def _says(part: pd.DataFrame, metrics: Sequence[str]) -> str:
         if part["faulted"].any() and metric.of.endswith("went on") and (lacking := points.gaps(part, metric.name, why)):
             values.append(f"none for {lacking}")
         if values:
-            what = f"{metric.meaning.partition(' (')[0]}: " if len(metrics) > 1 else ""
+            what = f"{metric.in_short}: " if len(metrics) > 1 else ""
             told.append(what + "; ".join(values))
     return ". ".join(told)
 
@@ -406,12 +406,12 @@ def _story(run: LoadedRun, trial: Trial) -> str:
         value = METRICS[name].value(view)
         if value is not None:
             of_means = name == "slowdown" and view.comes_and_goes
-            what = f"T/T0: {RATIO_OF_MEANS}" if of_means else METRICS[name].meaning.partition(" (")[0]
+            what = f"T/T0: {RATIO_OF_MEANS}" if of_means else METRICS[name].in_short
             text = f"{what}: {number(value)} {METRICS[name].unit}".strip()
             doubtful = METRICS[name].from_effect and effect_error_ms(trial) > 0
             told.append(f"{text}, {effect_text(trial)}" if doubtful else text)
         elif METRICS[name].is_unsure(view):
-            told.append(f"{METRICS[name].meaning.partition(' (')[0]}: not known, {effect_text(trial)}")
+            told.append(f"{METRICS[name].in_short}: not known, {effect_text(trial)}")
     return "; ".join([*told, *filter(None, [cost.not_known(view)]), ended(trial.status, expected=trial.expected)])
 
 

@@ -79,6 +79,11 @@ class Metric:
         """Meaning and unit in one phrase."""
         return f"{self.meaning}, {self.unit}" if self.unit else self.meaning
 
+    @property
+    def in_short(self) -> str:
+        """The meaning without what explains it, in brackets."""
+        return self.meaning.partition(" (")[0]
+
     def value(self, view: View) -> float | None:
         """The metric's value for one trial; None if there is none, or if it is not known (`is_unsure`)."""
         found = self._computed(view)

@@ -52,7 +52,7 @@ def test_an_error_that_may_have_come_at_once_is_no_number_anywhere(tmp_path: Pat
     assert line.median_not_known(METRICS["error_after_ms"]) == "not known"
     assert all("not known, effect at" in _story(run, trial) for trial in run.trials)
     told = " ".join(sentences(frame, []))
-    assert "when is not known in 3 trials" in told and "ended without an error" not in told
+    assert "when is not known in 3 of 3 trials" in told and "ended without an error" not in told
     page = write_report(folder).read_text()
     assert "193" not in (folder / "table.csv").read_text() and "at most 193 ms" not in page
 

@@ -88,6 +88,9 @@ def _running() -> list[str]:
     return found
 
 
+LIMITS = {"ready": "180 s", "trial": "240 s"}
+
+
 def sweep(
     builds: dict[str, Path],
     runs: Path,
@@ -125,7 +128,7 @@ def sweep(
         },
         "system": systems,
         "fault": list(faults),
-        "sweep": {"retries": 0 if len(variants) > 1 else 9, "limits": {"ready": "180 s", "iteration": iteration}},
+        "sweep": {"retries": 0 if len(variants) > 1 else 9, "limits": LIMITS | {"iteration": iteration}},
     }
     experiment = read(document, "x.toml")
     preflight(experiment, "x.toml")

@@ -291,14 +291,10 @@ def regressions(findings: Sequence[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.regressed]
 
 
-RIGHT_ANYWHERE = frozenset({"wrong", "unexpected", "steps_differ", "weights_differ", "answers_differ"})
-"""Metrics of results that are right or wrong, which no network excuses."""
-
-
 def unjudgeable(findings: Sequence[Finding]) -> list[Finding]:
     """The findings with the values of both sides and no judgement on speed: they are of different networks."""
     return [
-        finding if finding.metric in RIGHT_ANYWHERE else replace(finding, conclusion="on another network")
+        finding if METRICS[finding.metric].on_any_network else replace(finding, conclusion="on another network")
         for finding in findings
     ]
 

@@ -48,7 +48,7 @@ def leave_out_dead(store: Store, rank: int, size: int, environ: MutableMapping[s
     names = _exact_names(environ)
     nics = _with_carrier(names)
     with ExitStack() as listening:
-        ends = [_listen(listening, address, _BACKLOG) for _, address in nics]
+        ends = [_listen(listening, address) for _, address in nics]
         store.set(f"nics/{rank}", json.dumps(ends))
         others = [_ends(store.get(f"nics/{other}")) for other in range(size) if other != rank]
         working = asyncio.run(_that_reach_all(nics, others))
@@ -85,8 +85,8 @@ def _ends(told: bytes) -> list[_End]:
     return [(address, port) for address, port in json.loads(told)]
 
 
-def _listen(listening: ExitStack, address: str, backlog: int) -> _End:
-    server = listening.enter_context(socket.create_server((address, 0), backlog=backlog))
+def _listen(listening: ExitStack, address: str) -> _End:
+    server = listening.enter_context(socket.create_server((address, 0), backlog=_BACKLOG))
     host, port = server.getsockname()
     return host, port
 

@@ -17,10 +17,10 @@ def _wrong(view: View) -> float | None:
 METRICS = (
     Metric(
         "wrong", "elements", "lower", "wrong elements over all ranks and checked iterations, warm-ups included", _wrong,
-        aggregate="total", heading="wrong",
+        aggregate="total", heading="wrong", on_any_network=True,
     ),
     Metric(
         "unexpected", "trials", "lower", "trials that did not end as the experiment expects",
-        lambda view: float(not view.trial.expected), aggregate="total",
+        lambda view: float(not view.trial.expected), aggregate="total", on_any_network=True,
     ),
 )  # fmt: skip

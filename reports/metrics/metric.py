@@ -64,6 +64,8 @@ class Metric:
     """Whether it is a time from the fault's effect, which may not be known well enough (`reports.effect`)."""
     at_most: bool = False
     """Of those: whether it counts from the beginning of the interval in which the effect may lie."""
+    on_any_network: bool = False
+    """Whether it says what is right and what is wrong, which no network excuses."""
     workloads: tuple[str, ...] = ()
     """The kinds of workloads that have it; empty: all."""
     among: "Callable[[pd.DataFrame], pd.Series] | None" = None
@@ -96,7 +98,7 @@ class Metric:
     def unsure(self, view: View) -> float | None:
         """What its value for a trial would be, if it is not known because the fault's effect is not known well
         enough. Only `ends` may use it."""
-        if not self.from_effect or not effect.effect_error_ms(view.trial):
+        if not self.from_effect:
             return None
         found = self._computed(view)
         return None if found is None or self._counts(view, found) else found

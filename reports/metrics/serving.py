@@ -175,7 +175,7 @@ METRICS = (
     Metric(
         "answers_differ", "requests", "lower", "requests whose answer differs in some token from that of the run "
         "without failures", lambda view: None, aggregate="total", of="some trials",
-        among=partial(_beside_healthy, _differing), heading="other answers", workloads=ONLY,
+        among=partial(_beside_healthy, _differing), heading="other answers", on_any_network=True, workloads=ONLY,
     ),
     *(
         Metric(

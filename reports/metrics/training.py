@@ -137,13 +137,13 @@ METRICS = (
     Metric(
         "steps_differ", "steps", "lower", "steps whose loss is not bit for bit that of the run without failures",
         lambda view: None, aggregate="total", of="some trials", among=_steps_differ, heading="other losses",
-        workloads=ONLY,
+        on_any_network=True, workloads=ONLY,
     ),
     Metric(
         "weights_differ", "trials", "lower",
         "trials whose final weights are not bit for bit those of the run without failures",
         lambda view: None, aggregate="total", of="some trials", among=_weights_differ, heading="other weights",
-        workloads=ONLY,
+        on_any_network=True, workloads=ONLY,
     ),
     Metric(
         "noticed_ms", "ms", "lower", "from the fault until the ranks to be restarted have failed", _noticed,

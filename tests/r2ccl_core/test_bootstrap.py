@@ -72,6 +72,19 @@ def test_an_exchange_gives_every_rank_every_part_in_order(root: str, size: int, 
     assert gathered == [[parts] * 3] * size
 
 
+def test_a_reason_holds_nothing_that_a_terminal_would_obey(root: str) -> None:
+    """Not even what no peer could be sent: half of a surrogate pair."""
+
+    def work(group: Bootstrap) -> str:
+        if group.rank == 1:
+            return group.abort("red \x1b[31m\a\tand\r\nlines\x00 \udc80 \u202e caf\u00e9")
+        group.barrier()
+        return ""
+
+    for rank, told in enumerate(on_ranks(3, root, work)):
+        assert str(told) == r"red \x1b[31m\x07 and lines\x00 \udc80 \u202e caf" + "\u00e9", rank
+
+
 def test_a_barrier_lets_nobody_through_before_the_last(root: str) -> None:
     arrived = []
 

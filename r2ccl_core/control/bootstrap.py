@@ -200,6 +200,11 @@ class Bootstrap:
             raise self.error()
         raise TransportError(f"rank {rank} told rank {self.rank} nothing of {name.decode()} for {timeout_s:g} s")
 
+    def last_told(self, rank: int, name: bytes) -> bytes:
+        """What `rank` told last under `name`, which stays to be looked at again; empty if nothing. Any thread."""
+        with self._changed:
+            return self._told.get((rank, name), b"")
+
     def farewell(self, patience_s: float) -> None:
         """A last barrier that does not insist: it ends after `patience_s`, or when the group is over."""
         if self._star is None or self._cause is not None:
@@ -293,6 +298,8 @@ class Bootstrap:
             self._miss_leavers()
 
     def _finish_gathering(self, number: int, parts: list[bytes]) -> None:
+        if self._decided is not None:
+            return  # a rank may give its part and then hear the cause; the others raise it, too, however late they look
         told = [tuple(_unpack(part)) for part in parts]
         for rank, other in enumerate(told):
             if why := _out_of_step(told[0][:-1], other[:-1], rank):

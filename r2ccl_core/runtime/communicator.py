@@ -293,7 +293,11 @@ class Communicator:
             with self._together():
                 finish(self._peers.send(data, to, tag))
 
-        return self._message_line("send", to, tag).begin(call)
+        return self._message_line("send", to, tag).begin(call, partial(self.why_unsent, to))
+
+    def why_unsent(self, to: int) -> str:
+        """What explains that a send to that rank takes long, to be added to a line about it; empty if nothing does."""
+        return self._peers.why_unsent(to)
 
     def irecv(self, into: np.ndarray, source: int, tag: int = 0) -> Pending[np.ndarray]:
         """Starts `recv`."""

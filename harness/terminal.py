@@ -30,6 +30,12 @@ def width(stderr: bool = False) -> int | None:
     return max(LEAST, shutil.get_terminal_size().columns) if stream.isatty() else None
 
 
+def is_narrow() -> bool:
+    """Whether there are fewer than `LEAST` columns: the terminal then breaks lines itself, and what is redrawn in place
+    would leave parts of itself behind."""
+    return shutil.get_terminal_size().columns < LEAST
+
+
 def console(wide: int = WIDTH, *, stderr: bool = False) -> "Console":
     """Where tables and coloured lines go; `wide` columns where that is not decided by the terminal or COLUMNS.
 

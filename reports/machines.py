@@ -16,12 +16,14 @@ MACHINE = ("cpu", "cpu_count", "machine", "kernel", "platform")
 ABOUT = ("machine", "cluster", "program", "experiment")
 PLANNED = ("workload", "system", "fault")
 """The tables of an experiment that decide what a number is of."""
+CONTENT = "content"
+"""The key of a cluster that holds the inventory's content."""
 LONGEST = 120
 UNKNOWN, NOT_SET = "not known", "not set"
-NETWORK = frozenset({"kind", "hosts", "nics", "rate", "delay"})
+NETWORK = frozenset({"kind", "hosts", "nics", "rate", "rates", "delay"})
 """The facts of a cluster without which a time or a bandwidth says nothing of what ran."""
-CONGESTION_CONTROL = ("cluster", "congestion control")
-"""Facts that older and simulated runs do not record; their absence is no difference."""
+CONGESTION_CONTROL, RATES = ("cluster", "congestion control"), ("cluster", "rates")
+"""Facts that older and simulated runs do not record, or an inventory need not give; their absence is no difference."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ def differences(runs: Sequence[LoadedRun]) -> list[Difference]:
         absent = NOT_SET if about == "experiment" else UNKNOWN
         values = {name: of_run.get((about, what), absent) for name, of_run in facts.items()}
         told = set(values.values())
-        if (about, what) == CONGESTION_CONTROL:
+        if (about, what) in (CONGESTION_CONTROL, RATES):
             told.discard(UNKNOWN)
         if len(told) > 1:
             found.append(Difference(about, what, values))
@@ -79,7 +81,34 @@ def _facts(run: LoadedRun) -> dict[tuple[str, str], str]:
     facts[CONGESTION_CONTROL] = _text(_table(provenance.get("cluster")).get("congestion_control"))
     cluster = _table(run.run.experiment.get("cluster"))
     cluster = {**cluster, "delay": cluster.get("delay") or "0 s"} if cluster else {}
-    return facts | {("cluster", name): _text(_of_network(name, value)) for name, value in cluster.items()}
+    facts |= {("cluster", name): _text(_of_network(name, value)) for name, value in cluster.items() if name != CONTENT}
+    return facts | {("cluster", name): text for name, text in _of_inventory(_table(cluster.get(CONTENT))).items()}
+
+
+def _of_inventory(content: Mapping[str, Any]) -> dict[str, str]:
+    """What an inventory says of the network: its hosts, in the order of ranks, their NICs by rail, and these NICs'
+    rates. In full, since a difference may be at the end."""
+    hosts = [_table(host) for host in content.get("host") or ()]
+    if not hosts:
+        return {}
+    nics = [sorted(map(_table, host.get("nics") or ()), key=lambda nic: str(nic.get("rail"))) for host in hosts]
+    rates = [[_text(_of_network("rate", nic["rate"]) if "rate" in nic else None) for nic in own] for own in nics]
+    alike = {rate for own in rates for rate in own}
+    return {
+        "hosts": ", ".join(_text(host.get("name")) for host in hosts),
+        "nics": _by_host([[f"{_known_by(nic)} on rail {nic.get('rail')}" for nic in own] for own in nics]),
+        "rates": alike.pop() if len(alike) == 1 else _by_host(rates),
+    }
+
+
+def _known_by(nic: Mapping[str, Any]) -> str:
+    return _text(next((nic[key] for key in ("name", "mac", "ipv4", "ipv6") if nic.get(key)), None))
+
+
+def _by_host(texts: Sequence[Sequence[str]]) -> str:
+    """What the NICs of each host are, once if it is the same for all: ``eth1 on rail 0, eth2 on rail 1``."""
+    told = [", ".join(own) for own in texts]
+    return told[0] if len(set(told)) == 1 else "; ".join(told)
 
 
 def _of_network(name: str, value: object) -> object:

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from faults.registry import FAULTS
-from harness.errors import ExitCode
+from harness.errors import ExitCode, ExperimentError, InvalidExperimentError
 from harness.experiment.file import read
 from harness.experiment.tables import nearest
 from harness.interrupt import Interrupted
@@ -24,6 +24,12 @@ from r2ccl_core.model.collective import COLLECTIVES
 from r2ccl_core.text_file import absolute, is_folder, is_there, write_text
 from reports.wording import plural
 
+OPTIONS = {
+    "cluster.hosts": "--hosts", "cluster.nics": "--nics", "cluster.rate": "--rate", "cluster.inventory": "--inventory",
+    "workload.collective": "--collective", "workload.sizes": "--size", "workload.nccl_tests": "--nccl-tests",
+    "system": "--system", "fault": "--fault", "sweep.repeats": "--repeats",
+}  # fmt: skip
+"""The option that decides a key of the file."""
 ITERATIONS = 12
 RATE = "500 Mbit/s"
 
@@ -97,8 +103,15 @@ def init(file: Path, answers: Answers, *, ask: bool, force: bool) -> ExitCode:
             if name not in known:
                 remedy = nearest(name, known) if get_close_matches(name, known, 1) else f"`harness {key}` lists them"
                 raise UsageError(f"--{key.removesuffix('s')} {name}: is unknown; {remedy}")
+            if getattr(answers, key).count(name) > 1:
+                raise UsageError(f"--{key.removesuffix('s')} {name}: is given more than once; name each once")
     text = "\n".join(lines(answers, file)) + "\n"
-    experiment = read(tomllib.loads(text), str(file))
+    try:
+        experiment = read(tomllib.loads(text), str(file))
+    except InvalidExperimentError as invalid:
+        raise UsageError("\n".join(_of_option(error, answers) for error in invalid.errors)) from None
+    except ExperimentError as error:
+        raise UsageError(_of_option(error, answers)) from None
     try:
         write_text(file, text)
     except OSError as error:
@@ -110,6 +123,21 @@ def init(file: Path, answers: Answers, *, ask: bool, force: bool) -> ExitCode:
     say(f"         {command} --set workload.backend=simulate", indent="         ")
     say(f"         {command}", indent="         ")
     return ExitCode.OK
+
+
+def _of_option(error: ExperimentError, answers: Answers) -> str:
+    """A mistake in the file, which nobody has seen yet, as one in the option that it comes from."""
+    found = re.fullmatch(r"(?P<key>[a-z_.]+)(\[(?P<entry>\d+)\])?\.?(?P<rest>.*)", error.key)
+    if found is None or (option := OPTIONS.get(found["key"])) is None:
+        return str(error)
+    value, rest = error.value, found["rest"]
+    if found["key"].startswith("cluster.") and answers.inventory is not None:
+        option, value, rest = "--inventory", answers.inventory, f"{error.key}: {error.value}"
+    if found["key"] in ("system", "fault") and found["entry"] is not None:
+        value = {"system": answers.systems, "fault": answers.faults}[found["key"]][int(found["entry"])]
+        rest += f": {error.value}" if rest and error.value is not None else ""
+    given = option if value is None else f"{option} {shlex.quote(str(value))}"
+    return ": ".join(filter(None, (given, rest, error.remedy)))
 
 
 def _asked(answers: Answers) -> Answers:

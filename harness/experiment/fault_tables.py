@@ -135,6 +135,7 @@ def fault_mistakes(faults: Sequence[FaultModel], context: FaultContext) -> Itera
     for index, fault in enumerate(faults):
         key = f"fault[{index}]"
         yield from _when_mistakes(fault, context, key)
+        yield from _late_mistakes(fault, context.trial_s, key)
         yield from _which_mistakes(fault, context, key)
         yield from _idle_mistakes(fault, key)
         for system in fault.expect if isinstance(fault.expect, dict) else ():
@@ -165,15 +166,38 @@ def _when_mistakes(fault: FaultModel, context: FaultContext, key: str) -> Iterat
         yield Mistake(key, written, "mtbf or a trace says when; leave out at_iteration, at_time and at_progress")
     if not fault.by_chance and len(given) != 1:
         yield Mistake(key, written, "give exactly one of at_iteration, at_time, at_progress")
-    if (fault.at_time_s or 0.0) > context.trial_s:
-        remedy = f"no trial lasts so long: sweep.limits.trial is {context.trial_s:g} s"
-        yield Mistake(f"{key}.at_time", f"{fault.at_time_s:g} s", f"{remedy}; choose an earlier time, or raise it")
     for size, count in context.iterations.items():
         if fault.at_iteration is not None and fault.at_iteration >= count:
             whose, more = (format_size(size), "iterations") if size else ("the workload", "steps")
             remedy = f"{whose} has only the iterations 0 to {count - 1}; raise workload.{more}"
             yield Mistake(f"{key}.at_iteration", fault.at_iteration, remedy)
             return
+
+
+def _late_mistakes(fault: FaultModel, trial_s: float, key: str) -> Iterator[Mistake]:
+    """Failures that would come when every trial is over, and so never."""
+    for where, duration_s, comes in _latest(fault, trial_s):
+        remedy = f"{comes}no trial lasts so long: sweep.limits.trial is {trial_s:g} s"
+        yield Mistake(f"{key}.{where}", f"{duration_s:g} s", f"{remedy}; choose an earlier time, or raise it")
+
+
+def _latest(fault: FaultModel, trial_s: float) -> Iterator[tuple[str, float, str]]:
+    """The durations of a table that end after `trial_s`: their key and value, and when the failure comes if another
+    duration adds to that."""
+    for number, event in enumerate(fault.events):
+        if event.at_s > trial_s:
+            yield f"trace[{number}].at", event.at_s, ""
+    if fault.by_chance:
+        return
+    first_s, every_s = fault.at_time_s or 0.0, fault.every_s or 0.0
+    if first_s > trial_s:
+        yield "at_time", first_s, ""
+        return
+    if (last_s := first_s + (fault.times - 1) * every_s) > trial_s:
+        yield "every", every_s, f"the last of {fault.times} comes after {last_s:g} s, and "
+    for number, also in enumerate(fault.also):
+        if (at_s := first_s + also.after_s) > trial_s:
+            yield f"also[{number}].after", also.after_s, f"comes after {at_s:g} s, and " if first_s else ""
 
 
 def _which_mistakes(fault: FaultModel, context: FaultContext, key: str) -> Iterator[Mistake]:

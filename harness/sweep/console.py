@@ -1,4 +1,5 @@
-"""Shows a sweep to people: one line per trial, and on a terminal a live table of all cells below the lines."""
+"""Shows a sweep to people: one line per trial, and on a terminal that is not too narrow a live table of all cells below
+the lines."""
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from harness.sweep.cells import Cell, CellTable
 from harness.sweep.plan import Trial
 from harness.sweep.run_folder import RunFolder
 from harness.sweep.summary import SHORT, Line, table, told
-from harness.terminal import fits, folded, width
+from harness.terminal import fits, folded, is_narrow, width
 from reports import trial as stored
 from reports.metrics import METRICS
 from reports.metrics.cost import not_known
@@ -44,7 +45,7 @@ APART = 2
 
 
 class ConsoleProgress:
-    """Prints lines on `console`; on a terminal also the live table.
+    """Prints lines on `console`; on a terminal that is no narrower than `LEAST` also the live table.
 
     Nothing that it prints is broken off: rich keeps what it was writing then, and would write it again with the next
     lines.
@@ -64,11 +65,11 @@ class ConsoleProgress:
 
     @unbroken()
     def begin(self, trials: Sequence[Trial], records: Mapping[str, stored.Trial]) -> None:
-        """Shows the table."""
+        """Shows the table, where it has room."""
         retries = trials[0].variant.experiment.sweep.retries if trials else 0
         self._table.begin(trials, records, retries)
         self._widths = _Widths.of(trials)
-        if self._console.is_terminal:
+        if self._console.is_terminal and not is_narrow():
             self._live = Live(
                 get_renderable=self._drawn, console=self._console, transient=True, refresh_per_second=REDRAWN_PER_S
             )

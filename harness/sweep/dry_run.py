@@ -57,6 +57,7 @@ def warnings(trials: Sequence[Trial]) -> Iterator[str]:
     sweep itself begins with them as well: not everybody asks for a dry run."""
     yield from _added(trials)
     yield from _too_short(trials)
+    yield from _never(trials)
     yield from _outlasting(trials)
     yield from _few_healthy(trials)
     yield from _last_nic(trials)
@@ -112,6 +113,33 @@ def _too_short(trials: Sequence[Trial]) -> Iterator[str]:
         )
 
 
+def _never(trials: Sequence[Trial]) -> Iterator[str]:
+    """Warns of failures that come at a time at which a healthy trial would be over."""
+    late: dict[tuple[str, float, float], int] = {}
+    for trial in trials:
+        if trial.size_bytes and (at_s := _latest_s(trial)) >= (lasts_s := _collectives_s(trial)) > 0:
+            about = format_size(trial.size_bytes), lasts_s, at_s
+            late[about] = late.get(about, 0) + 1
+    for (size, lasts_s, at_s), count in late.items():
+        yield (
+            f"warning: {_counted(count, 'trial')} ({size}) may be over before a failure comes: the iterations take "
+            f"about {lasts_s:.2g} s, and it comes {at_s:.3g} s after the first begins; choose an earlier time, or "
+            "set workload.min_duration to more than that"
+        )
+
+
+def _latest_s(trial: Trial) -> float:
+    """When the last failure comes that has a time of its own; 0 without one. Those by chance may well come later."""
+    fault = trial.fault
+    if fault is None or fault.mtbf_s is not None:
+        return 0.0
+    last_s = max(one.offset_s for one in injections(fault, named_nics(trial.variant.experiment), trial.seed, math.inf))
+    iteration = trial.fault_iteration() if not fault.by_chance else 0
+    if iteration is None:
+        return last_s + (fault.at_time_s or 0.0)
+    return last_s + iteration * trial.variant.experiment.expected_duration_s(trial.size_bytes) if last_s else 0.0
+
+
 def _outlasting(trials: Sequence[Trial]) -> Iterator[str]:
     """Warns of faults that end after their trial, in which no repair is seen, and whose cost is then that of the
     trial's length. A system that is slowed to half has twice the time."""
@@ -124,8 +152,9 @@ def _outlasting(trials: Sequence[Trial]) -> Iterator[str]:
         share = (
             (at + fault.into) / trial.iterations if at is not None else (fault.at_time_s or 0.0) / _collectives_s(trial)
         )
-        if fault.lasts_s > 2 * _collectives_s(trial) * max(0.0, 1 - share):
-            late.append((trial, fault.lasts_s / max(0.1, 1 - share)))
+        if share < 1 and fault.lasts_s > 2 * _collectives_s(trial) * (1 - share):
+            need_s = fault.lasts_s / max(0.1, 1 - share) if at is not None else (fault.at_time_s or 0.0) + fault.lasts_s
+            late.append((trial, need_s))
     if late:
         sizes = ", ".join(dict.fromkeys(format_size(trial.size_bytes) for trial, _ in late))
         yield (
@@ -283,14 +312,15 @@ def named_nics(experiment: Experiment) -> dict[str, tuple[Nic, ...]]:
 
 
 def _fault(experiment: Experiment, trial: Trial) -> Iterator[str]:
-    """Every command of every injection; for failures by chance, those of the injections that this trial's seed
-    draws."""
+    """Every command of every injection; for failures by chance, those that this trial's seed draws for the time that
+    its iterations should take."""
     fault = trial.fault
     if fault is None:
         return
     hosts = named_nics(experiment)
-    sweep = experiment.sweep
-    horizon_s = min(sweep.limits.trial_s, experiment.expected_duration_s(trial.size_bytes) * trial.iterations)
+    horizon_s = experiment.sweep.limits.trial_s
+    if fault.mtbf_s is not None:
+        horizon_s = min(horizon_s, _collectives_s(trial))
     for injection in injections(fault, hosts, trial.seed, horizon_s):
         made = create(injection.kind, injection.parameters)
         yield f"{_when(trial, fault, injection)}: {injection.kind} on {injection.host} {injection.nic}"
@@ -301,9 +331,12 @@ def _fault(experiment: Experiment, trial: Trial) -> Iterator[str]:
 def _when(trial: Trial, fault: FaultModel, injection: Injection) -> str:
     healed = "" if injection.lasts_s is None else f", healed after {injection.lasts_s:.3g} s"
     if not injection.aimed:
-        return f"{injection.offset_s:.3g} s later{healed}"
+        since = "after the first timed iteration begins" if fault.by_chance else "later"
+        return f"{injection.offset_s:.3g} s {since}{healed}"
     iteration = trial.fault_iteration()
-    where = f"{fault.at_time_s:g} s after the first" if iteration is None else f"iteration {iteration}"
+    where = f"iteration {iteration}"
+    if iteration is None:
+        where = f"the first iteration that begins {fault.at_time_s:g} s after the first timed one"
     share = percent(fault.into) if fault.after_bytes is None else f"after {percent(fault.after_bytes)} of the bytes"
     return f"{share} into {where}{healed}"
 

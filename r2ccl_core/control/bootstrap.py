@@ -200,6 +200,11 @@ class Bootstrap:
             raise self.error()
         raise TransportError(f"rank {rank} told rank {self.rank} nothing of {name.decode()} for {timeout_s:g} s")
 
+    def last_told(self, rank: int, name: bytes) -> bytes:
+        """What `rank` told last under `name`, which stays to be looked at again; empty if nothing. Any thread."""
+        with self._changed:
+            return self._told.get((rank, name), b"")
+
     def farewell(self, patience_s: float) -> None:
         """A last barrier that does not insist: it ends after `patience_s`, or when the group is over."""
         if self._star is None or self._cause is not None:
@@ -211,7 +216,7 @@ class Bootstrap:
     def abort(self, reason: str, kind: type[R2cclError] = PeerLostError) -> str:
         """Ends the group because of `reason` and returns the cause: an earlier reason if there is one. `kind` is the
         error that other ranks raise."""
-        kind = kind if kind in _KINDS else PeerLostError
+        kind, reason = kind if kind in _KINDS else PeerLostError, _one_line(reason)
         if self._star is not None and self.rank != 0 and self._cause is None and 0 not in self._left:
             self._star.send(0, _FAILED, _KINDS.index(kind), reason.encode())
             self.await_cause(_CAUSE_PATIENCE_S)
@@ -293,6 +298,8 @@ class Bootstrap:
             self._miss_leavers()
 
     def _finish_gathering(self, number: int, parts: list[bytes]) -> None:
+        if self._decided is not None:
+            return  # a rank may give its part and then hear the cause; the others raise it, too, however late they look
         told = [tuple(_unpack(part)) for part in parts]
         for rank, other in enumerate(told):
             if why := _out_of_step(told[0][:-1], other[:-1], rank):
@@ -364,14 +371,14 @@ class Bootstrap:
 
     def _fail(self, error: Exception) -> None:
         """The thread that reads the other ranks' frames has ended."""
-        reason = f"rank {self.rank}: {type(error).__name__}: {error}"
+        reason = _one_line(f"rank {self.rank}: {type(error).__name__}: {error}")
         if self.rank != 0 and self._star is not None:
             self._star.send(0, _FAILED, 0, reason.encode())
         self._decide(reason)
 
     def _decide(self, reason: str, kind: type[R2cclError] = PeerLostError) -> str:
         """Makes `reason`, as one line, the cause unless there is one, and tells those concerned."""
-        reason = " ".join(reason.splitlines())
+        reason = _one_line(reason)
         with self._deciding:
             if self._decided is not None or self._closed:
                 return self._decided or reason
@@ -392,6 +399,15 @@ def _place(rank: int, size: int, root: str | None, secret: str | None, own_port:
     host, port = parse_root(root)
     secret = os.environ.get("R2CC_SECRET", "") if secret is None else secret
     return Place(host, port, rank, size, secret, own_port)
+
+
+def _one_line(reason: str) -> str:
+    """The reason as every rank and log may show it: on one line, and what a terminal would obey, escaped."""
+
+    def shown(letter: str) -> str:
+        return " " if letter.isspace() else letter.encode("unicode_escape").decode()
+
+    return "".join(letter if letter.isprintable() else shown(letter) for letter in " ".join(reason.splitlines()))
 
 
 def _out_of_step(own: tuple[bytes, ...], other: tuple[bytes, ...], rank: int) -> str:

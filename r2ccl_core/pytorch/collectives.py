@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -262,7 +263,8 @@ class TensorCollectives:
     ) -> Running:
         line = self._message_lines.setdefault((way, peer, tag), Line(f"r2ccl-torch-{way}-{peer}-{tag}"))
         limit_s = self.limit_s if how.limit_s is None else how.limit_s
-        return run(line, self._watch, f"{way} with rank {peer}", limit_s, call, list(result), how.waits)
+        why = partial(self.comm.why_unsent, peer) if way == "send" else str
+        return run(line, self._watch, f"{way} with rank {peer}", limit_s, call, list(result), how.waits, why)
 
     def _gather_all(self, output: Any, source: Any) -> None:
         with filled([output]) as arrays:

@@ -9,14 +9,16 @@ import numpy as np
 import torch
 
 from r2ccl_core.errors import UsageError
+from r2ccl_core.runtime.buffers import MOVED
 
-_AS_BYTES = tuple(
-    getattr(torch, name)
-    for name in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu", "int16",
-                 "uint16", "uint32", "uint64", "complex64", "complex128")
-    if hasattr(torch, name)
-)  # fmt: skip
-"""Types that are moved as bytes; they cannot be reduced."""
+_MOVED = tuple(getattr(torch, name) for name in MOVED if hasattr(torch, name))
+"""Types that are only moved; they cannot be reduced."""
+_TWINS = {
+    getattr(torch, name): np.dtype(getattr(ml_dtypes, name))
+    for name in ("bfloat16", *MOVED)
+    if hasattr(torch, name) and hasattr(ml_dtypes, name)
+}
+"""Types that NumPy itself does not have."""
 
 
 def dense(tensor: Any) -> Any:
@@ -33,18 +35,25 @@ def dense(tensor: Any) -> Any:
 
 def as_array(tensor: Any, reduced: bool = False) -> np.ndarray:
     """The memory of a tensor that is `dense`, flat. `reduced`: elements will be combined, so the core must support the
-    type. Raises `UsageError`."""
+    type. The array has the tensor's own type, by which ranks that differ are told. Raises `UsageError`."""
+    if reduced and tensor.dtype in _MOVED:
+        raise UsageError(f"{tensor.dtype} cannot be reduced; {_remedy(tensor)}")
     flat: Any = tensor.detach().reshape(-1)
     array: np.ndarray
-    if tensor.dtype is torch.bfloat16:
-        array = flat.view(torch.uint16).numpy().view(ml_dtypes.bfloat16)
-    elif tensor.dtype in _AS_BYTES:
-        if reduced:
-            raise UsageError(f"{tensor.dtype} cannot be reduced; convert it, to torch.float32 say")
-        array = flat.view(torch.uint8).numpy()
-    else:
+    if (twin := _TWINS.get(tensor.dtype)) is not None:
+        array = flat.view(torch.uint8).numpy().view(twin)
+        return array
+    try:
         array = flat.numpy()
+    except TypeError:
+        raise UsageError(f"r2ccl does not move {tensor.dtype}; convert it, or give its memory as torch.uint8") from None
     return array
+
+
+def _remedy(tensor: Any) -> str:
+    if tensor.is_complex():
+        return "sum torch.view_as_real of it, or convert it"
+    return f"convert it, to {torch.float32 if tensor.is_floating_point() else torch.int64} say"
 
 
 @contextmanager

@@ -108,16 +108,16 @@ class Watch:
     def __init__(self, late: Callable[[str], object]) -> None:
         self._late = late
         self._changed = threading.Condition()
-        self._open: dict[int, tuple[float, str, float]] = {}
+        self._open: dict[int, tuple[float, str, float, Callable[[], str]]] = {}
         self._number = 0
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    def begin(self, name: str, limit_s: float) -> int:
-        """From now on `name` has `limit_s`; returns its number."""
+    def begin(self, name: str, limit_s: float, why: Callable[[], str]) -> int:
+        """From now on `name` has `limit_s`; returns its number. `why` is asked for the reason if that passes."""
         with self._changed:
             self._number += 1
-            self._open[self._number] = (time.monotonic() + limit_s, name, limit_s)
+            self._open[self._number] = (time.monotonic() + limit_s, name, limit_s, why)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._look, name="r2ccl-timeouts", daemon=True)
                 self._thread.start()
@@ -140,14 +140,14 @@ class Watch:
             with self._changed:
                 if self._closed:
                     return
-                due = sorted(self._open.values())[:1]
+                due = sorted(self._open.values(), key=lambda call: call[0])[:1]
                 now_s = time.monotonic()
                 late = due[0] if due and due[0][0] <= now_s else None
                 if late is None:
                     self._changed.wait(min(1.0, due[0][0] - now_s) if due else 1.0)
                     continue
                 self._open.clear()
-            self._late(f"{late[1]} has not ended after {late[2]:g} s")
+            self._late(f"{late[1]} has not ended after {late[2]:g} s{late[3]()}")
 
 
 def run(
@@ -158,11 +158,12 @@ def run(
     call: Callable[[], object],
     result: list[Any],
     waits: bool = False,
+    why: Callable[[], str] = str,
 ) -> Running:
     """Starts `call` on `line`, or runs it on the program's own thread if the program `waits` for it and the line is
     free. The core's errors become PyTorch's `DistBackendError`."""
     work = Running(result)
-    number = watch.begin(name, limit_s)
+    number = watch.begin(name, limit_s, why)
     # A thread has both modes to itself: without them the line's thread cannot write to parameters or to tensors of
     # inference, and its copies become part of the program's graph.
     mode = torch.inference_mode if torch.is_inference_mode_enabled() else torch.no_grad

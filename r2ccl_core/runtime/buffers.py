@@ -22,7 +22,11 @@ OPS = ("sum", "min", "max", "prod", "avg")
 FLOATING = ("float32", "float64", "float16", "bfloat16")
 APART = ("sendrecv", "alltoall")
 """Collectives that need two separate arrays."""
-_MESSAGES_ONLY = ("int16", "uint16", "uint32", "uint64", "complex64", "complex128")
+MOVED = (
+    "int16", "uint16", "uint32", "uint64", "complex64", "complex128",
+    "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu",
+)  # fmt: skip
+"""Further types, which every collective that does not reduce moves as well."""
 _CODE_BITS = 24  # of a message's tag, kMostTag
 
 
@@ -40,7 +44,7 @@ def type_code(dtype: np.dtype[Any]) -> int:
 
 def type_named(code: int) -> str:
     """The data type that `type_code` tells, where it is a usual one."""
-    return next((name for name in (*DTYPES, *_MESSAGES_ONLY) if _code(name) == code), "another data type")
+    return next((name for name in (*DTYPES, *MOVED) if _code(name) == code), "another data type")
 
 
 def _code(name: str) -> int:
@@ -50,6 +54,11 @@ def _code(name: str) -> int:
 def as_bytes(array: np.ndarray) -> np.ndarray:
     """The memory of a contiguous array."""
     return array.reshape(-1).view(np.uint8)
+
+
+def for_core(array: np.ndarray) -> np.ndarray:
+    """A contiguous array as the core takes it, which knows only `DTYPES`: others as their bytes."""
+    return array if name_of(array.dtype) in DTYPES else as_bytes(array)
 
 
 def block(array: np.ndarray, rank: int, ranks: int) -> np.ndarray:
@@ -86,8 +95,9 @@ def result_like(collective: str, send: np.ndarray, ranks: int) -> np.ndarray:
 
 def check(collective: str, send: np.ndarray, recv: np.ndarray, op: str, rank: int, ranks: int) -> None:
     """Raises a one-line `UsageError` unless `rank` may run `collective` from `send` into `recv`."""
-    if name_of(send.dtype) not in DTYPES or not send.dtype.isnative:
-        raise UsageError(f"data type {send.dtype!r} is not supported; use one of {', '.join(DTYPES)}")
+    known = DTYPES if reduces(collective) else (*DTYPES, *MOVED)
+    if name_of(send.dtype) not in known or not send.dtype.isnative:
+        raise UsageError(f"{collective}: data type {send.dtype!r} is not supported; use one of {', '.join(known)}")
     if op not in OPS:
         raise UsageError(f"operation {op!r} is not supported; use one of {', '.join(OPS)}")
     if reduces(collective):
@@ -123,7 +133,7 @@ def divide(sums: np.ndarray, ranks: int) -> None:
 def _check_operation(dtype: str, op: str) -> None:
     if op in operations(dtype):
         return
-    if op == "avg":
+    if op == "avg" and dtype != "bool":
         raise UsageError(f"avg of {dtype} is not supported; use sum and divide it, or a floating-point type")
     raise UsageError(f"{op} of bool is not supported; use max (or), min or prod (and), or convert it to integers")
 

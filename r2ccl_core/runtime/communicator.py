@@ -206,7 +206,7 @@ class Communicator:
     @_alone
     def all_gather(self, send: np.ndarray, recv: np.ndarray | None = None) -> np.ndarray:
         """Concatenates every rank's `send` in `recv`, in rank order. In place, `send` is this rank's block of
-        `recv`."""
+        `recv`. Like all collectives that do not reduce, it also moves the types of `MOVED`."""
         send, recv = self._checked("all_gather", send, recv)
         mine = buffers.block(recv, self.rank, self.size)
         if mine.ctypes.data != send.ctypes.data:
@@ -293,7 +293,11 @@ class Communicator:
             with self._together():
                 finish(self._peers.send(data, to, tag))
 
-        return self._message_line("send", to, tag).begin(call)
+        return self._message_line("send", to, tag).begin(call, partial(self.why_unsent, to))
+
+    def why_unsent(self, to: int) -> str:
+        """What explains that a send to that rank takes long, to be added to a line about it; empty if nothing does."""
+        return self._peers.why_unsent(to)
 
     def irecv(self, into: np.ndarray, source: int, tag: int = 0) -> Pending[np.ndarray]:
         """Starts `recv`."""
@@ -616,11 +620,13 @@ class Communicator:
         if self._switching is not None and self._policy.plans and not self._calibrated:
             with self._together():
                 self._calibrate()
+        source = buffers.for_core(source)
         if self._switching is None:
             schedule = self.schedule(collective, source.nbytes, root)
         else:
             schedule = self._next_schedule(self._switching, collective, source, root)
-        return self._execute(schedule, source, result, op)
+        self._execute(schedule, source, buffers.for_core(result), op)
+        return result
 
     def _execute(self, schedule: Schedule, source: np.ndarray, result: np.ndarray, op: str) -> np.ndarray:
         if not source.flags.writeable:

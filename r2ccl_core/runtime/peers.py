@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from r2ccl_core.control.bootstrap import Bootstrap
+from r2ccl_core.control.bootstrap import LONG_S, Bootstrap
 from r2ccl_core.errors import MismatchedCallError, TransportError
 from r2ccl_core.runtime import buffers
 from r2ccl_core.runtime.nets import Nets
@@ -19,6 +19,8 @@ from r2ccl_core.runtime.nets import Nets
 _CONNECTING_S = 60.0
 _LOOK_S = 0.2
 _FOREVER_S = 1e6
+_UNSENT = b"messages that wait for a receiver"
+"""Under this name a rank tells another how many of its messages have waited for that one for long."""
 
 
 class Peers:
@@ -30,6 +32,8 @@ class Peers:
         self._senders: dict[tuple[int, int], Any] = {}
         self._receivers: dict[tuple[int, int], Any] = {}
         self._listeners: dict[tuple[int, int], Any] = {}
+        self._told = threading.Lock()  # guards the next, and keeps in order what is told of it
+        self._unsent: dict[int, int] = {}
 
     def send(self, data: np.ndarray, to: int, tag: int) -> Any:
         """Starts to send `data`, which must be contiguous and unchanged until the request has ended."""
@@ -66,11 +70,36 @@ class Peers:
 
     def _connect(self, to: int, tag: int) -> Any:
         """Waits as long as the group exists: the receiver decides when."""
-        handle = self._bootstrap.hear(to, _name(tag), _FOREVER_S)
+        handle = self._hear(to, tag)
         sender = self._nets.of((self._bootstrap.rank, to, 0)).connect(handle, _CONNECTING_S)
         with self._lock:
             self._senders[to, tag] = sender
         return sender
+
+    def _hear(self, to: int, tag: int) -> bytes:
+        """The receiver's address. If that takes long, the receiver is told: it may wait for this rank to receive."""
+        try:
+            return self._bootstrap.hear(to, _name(tag), LONG_S)
+        except TransportError:
+            if self._bootstrap.cause is not None:
+                raise
+        self._count_unsent(to, 1)
+        try:
+            return self._bootstrap.hear(to, _name(tag), _FOREVER_S)
+        finally:
+            self._count_unsent(to, -1)
+
+    def _count_unsent(self, to: int, more: int) -> None:
+        with self._told:
+            self._unsent[to] = count = self._unsent.get(to, 0) + more
+            self._bootstrap.tell(to, _UNSENT, b"%d" % count)
+
+    def why_unsent(self, to: int) -> str:
+        """Why the first message to that rank may wait for ever, to be added to what is told of it: that one sends to
+        this rank, too, and neither receives. Empty if that is not so, or has not lasted for long."""
+        if not self._unsent.get(to) or self._bootstrap.last_told(to, _UNSENT) in (b"", b"0"):
+            return ""
+        return f": rank {to} waits to send to rank {self._bootstrap.rank}, too; call irecv before send"
 
     def _accept(self, source: int, tag: int) -> Any:
         """Waits as long as the group exists: the sender decides when."""

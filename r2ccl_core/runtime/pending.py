@@ -19,8 +19,9 @@ takes half a millisecond on a busy machine."""
 class Pending(Generic[T]):
     """A call that was started. Any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, why: Callable[[], str] = str) -> None:
         self._over = threading.Event()
+        self._why = why
         self._value: T | None = None
         self._error: BaseException | None = None
 
@@ -32,13 +33,14 @@ class Pending(Generic[T]):
         """Its result, as soon as it exists; may be called in any order, and repeatedly. Raises what the call raised,
         and `TransportError` if it has not ended after `timeout_s`; the call then continues."""
         if not self._over.wait(timeout_s):
-            raise TransportError(f"the call has not ended after {timeout_s:g} s")
+            raise TransportError(f"the call has not ended after {timeout_s:g} s{self._why()}")
         if self._error is not None:
             raise self._error
         return self._value  # type: ignore[return-value]  # set before the event is
 
     def _end(self, value: "T | None", error: BaseException | None) -> None:
         self._value, self._error = value, error
+        self._why = str  # the other may hold a communicator, which nobody else may
         self._over.set()
 
 
@@ -75,9 +77,9 @@ class Line:
                     self._changed.notify_all()
         return True
 
-    def begin(self, call: Callable[[], T]) -> Pending[T]:
-        """Runs `call` after all that were started before it."""
-        pending: Pending[T] = Pending()
+    def begin(self, call: Callable[[], T], why: Callable[[], str] = str) -> Pending[T]:
+        """Runs `call` after all that were started before it. `why` is asked for the reason if that takes too long."""
+        pending: Pending[T] = Pending(why)
 
         def run() -> None:
             value, error = None, None

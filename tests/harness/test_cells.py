@@ -97,6 +97,20 @@ def test_on_a_terminal_the_table_lives_and_elsewhere_there_are_lines_only(tmp_pa
         assert "[ 1/18] failstop" in out.read_text()
 
 
+@pytest.mark.parametrize("columns", [20, 30, 39, 40, 80])
+def test_a_terminal_too_narrow_for_the_table_gets_the_lines_alone(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    out = StringIO()
+    progress = ConsoleProgress(Console(file=out, force_terminal=True, width=max(40, columns), height=40))
+    progress.begin(TRIALS, {})
+    progress.ended(TRIALS[0], record(TRIALS[0]), 1.0, final=True)
+    progress.end()
+    assert ("left" in out.getvalue()) is ("\x1b[1A" in out.getvalue()) is (columns >= 40)
+    assert "[ 1/18] failstop" in out.getvalue()
+
+
 def test_the_lines_of_a_sweep_stand_one_below_the_other() -> None:
     simulated = load(ALLREDUCE.with_name("simulator_agrees.toml"))
     trials = plan(simulated)[: len(simulated.systems)]

@@ -8,6 +8,7 @@ import pytest
 from synthetic_run import make_run
 from typer.testing import CliRunner
 
+from harness.cluster.spec import InventorySpec
 from harness.commands.cli import app
 
 
@@ -68,6 +69,38 @@ def test_runs_on_different_networks_are_shown_and_not_judged(tmp_path: Path, clu
     speeds = [f for f in values["findings"] if f["metric"] not in ("wrong", "unexpected")]
     assert {finding["conclusion"] for finding in speeds} == {"on another network"}
     assert run(base, on(slower(make(tmp_path / "c", 3)), python="python3.12"))[0] == 1, "another Python is judged"
+
+
+def of_inventory(
+    rate: str | None = "25 Gbit/s", nic: str = "eth1", last: str = "c63", rails: int = 2
+) -> dict[str, object]:
+    """The cluster of a stored run on existing hosts, so many that one line cannot show them."""
+    nics = [
+        {"rail": r, "name": nic if r == 0 else f"eth{r + 1}"} | ({"rate": rate} if rate else {}) for r in range(rails)
+    ]
+    hosts = [{"name": name, "address": name, "nics": nics} for name in (*(f"c{n}" for n in range(63)), last)]
+    content = {"schema": 1, "host": hosts}
+    spec = InventorySpec.model_validate({"inventory": "hosts.toml", "content": content})
+    return spec.model_dump(mode="json", by_alias=True)
+
+
+@pytest.mark.parametrize(
+    ("other", "what"),
+    [
+        (of_inventory("100 Gbit/s"), "rates"),
+        (of_inventory(nic="ens2f0"), "nics"),
+        (of_inventory(rails=1), "nics"),
+        (of_inventory(last="spare"), "hosts"),
+        (of_inventory() | {"inventory": "the_same.toml"}, ""),
+        (of_inventory("25000 Mbit/s"), ""),
+        (of_inventory(None), ""),
+    ],
+)
+def test_inventories_are_looked_into(tmp_path: Path, other: dict[str, object], what: str) -> None:
+    base, worse = on(make(tmp_path / "a"), **of_inventory()), on(slower(make(tmp_path / "b", 3)), **other)
+    status, text = run(base, worse)
+    assert status == (3 if what else 1)
+    assert "content" not in text and (f"the clusters differ in {what}. " in text) == bool(what)
 
 
 def test_one_network_may_be_written_in_two_ways(tmp_path: Path) -> None:

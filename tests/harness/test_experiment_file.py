@@ -123,8 +123,13 @@ def test_what_no_reader_takes_is_one_line(tmp_path: Path, more: str, set_too: li
             '{"at": 2, "kind": "nic_down", "host": "host9", "nic": "eth0"}',
             ["line 3: host: host9: no such host"],
         ),
+        (
+            "played.csv",
+            "at,kind,host,nic\n60,nic_down,host1,eth0\n\n61,nic_down,host1,eth1\n",
+            ["line 4: at: 61 s: no trial lasts so long: sweep.limits.trial is 60 s; choose an earlier time"],
+        ),
     ],
-    ids=["key", "kind and parameter", "host"],
+    ids=["key", "kind and parameter", "host", "after every trial"],
 )
 def test_a_mistake_in_a_trace_has_its_file_and_line(tmp_path: Path, name: str, text: str, lines: list[str]) -> None:
     path, trace = tmp_path / "x.toml", tmp_path / name

@@ -103,6 +103,45 @@ def test_a_dry_run_warns_of_collectives_that_are_over_before_a_fault_comes() -> 
     assert not warning('workload.sizes=["16MiB"]', "workload.iterations=5"), "few, but each lasts"
 
 
+def dry(tmp_path: Path, fault: str) -> tuple[str, list[str]]:
+    """What a dry run says, and its warnings, where the iterations take 0.7 s."""
+    fault = f'{{host="host1", rail=1, name="one", {fault}}}' if "trace" not in fault else f'{{name="one", {fault}}}'
+    (tmp_path / "played.csv").write_text("at,kind,host,rail\n100 ms,nic_down,host0,0\n9,nic_down,host1,1\n")
+    (tmp_path / "x.toml").write_text(SMOKE.read_text())
+    experiment = load(tmp_path / "x.toml", [f"fault=[{fault}]", "workload.iterations=10"])
+    told = list(lines(experiment, plan(experiment)[:1]))
+    return "\n".join(told), [line for line in told if "before a failure comes" in line]
+
+
+@pytest.mark.parametrize(
+    ("fault", "said", "comes"),
+    [
+        (
+            'kind="nic_down", at_time="2 s"',
+            "30 % into the first iteration that begins 2 s after the first timed one: nic_down",
+            "2 s",
+        ),
+        ('kind="nic_down", at_time="10 ms"', "begins 0.01 s after the first timed one", ""),
+        (
+            'kind="nic_down", at_time="10 ms", also=[{kind="nic_down", host="host0", rail=0, after="5 s"}]',
+            "5 s later: nic_down on host0",
+            "5.01 s",
+        ),
+        ('trace="played.csv"', "9 s after the first timed iteration begins: nic_down on host1", "9 s"),
+        ('kind="nic_down", mtbf="50 ms", mttr="10 ms"', "s after the first timed iteration begins, healed", ""),
+        ('kind="nic_down", at_progress=0.9', "30 % into iteration 9", ""),
+    ],
+)
+def test_a_dry_run_tells_of_a_failure_that_comes_when_all_is_over(
+    tmp_path: Path, fault: str, said: str, comes: str
+) -> None:
+    told, warned = dry(tmp_path, fault)
+    assert said in told
+    assert [f"it comes {comes} after the first begins; choose an earlier time" in line for line in warned] == [True] * (
+        comes != ""
+    ), warned
+
+
 def test_short_collectives_with_faults_last_until_a_fault_can_come() -> None:
     def planned(*settings: str) -> tuple[set[int], list[str]]:
         experiment = load(SMOKE, ['workload.sizes=["64KiB"]', *settings])

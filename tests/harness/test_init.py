@@ -57,15 +57,28 @@ def test_hosts_that_exist_are_taken_from_their_inventory(tmp_path: Path) -> None
     [
         (Answers(systems=("balnce",)), "--system balnce: is unknown; did you mean 'balance'?"),
         (Answers(faults=("fire",)), "--fault fire: is unknown; `harness faults` lists them"),
-        (Answers(hosts=1), "cluster.hosts: 1: a collective needs at least 2"),
-        (Answers(sizes=("banana",)), "banana: is not a size; write it like '64MiB'"),
-        (Answers(systems=("nccl",)), "workload.nccl_tests: name the folder"),
+        (Answers(faults=("loss", "loss")), "--fault loss: is given more than once; name each once"),
+        (Answers(hosts=1), "--hosts 1: a collective needs at least 2"),
+        (Answers(hosts=999, rate="1"), "--hosts 999: must be at most 250\n--rate 1: has no unit for a rate; write it"),
+        (Answers(rate="40 Gbit/s"), "--rate '40 Gbit/s': is out of range; choose between '1 Mbit/s' and '30 Gbit/s'"),
+        (Answers(nics=0), "--nics 0: must be at least 1"),
+        (Answers(sizes=("8MiB", "banana")), "--size banana: is not a size; write it like '64MiB'"),
+        (Answers(collective="foo"), "--collective foo: must be 'all_reduce', 'all_gather'"),
+        (Answers(repeats=0), "--repeats 0: must be at least 1"),
+        (Answers(systems=("nccl",)), "--nccl-tests: name the folder"),
     ],
 )
 def test_a_mistake_writes_nothing(tmp_path: Path, answers: Answers, words: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(words)):
+    with pytest.raises(UsageError, match=f"^{re.escape(words)}"):
         init(tmp_path / "x.toml", answers, ask=False, force=False)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_mistake_in_an_inventory_names_it(tmp_path: Path) -> None:
+    (hosts := tmp_path / "hosts.toml").write_text("\n".join(HOSTS.splitlines()[:5]) + "\n]\n")
+    told = f"--inventory {hosts}: cluster.hosts: 1: a collective needs at least 2"
+    with pytest.raises(UsageError, match=f"^{re.escape(told)}$"):
+        init(tmp_path / "x.toml", Answers(inventory=hosts), ask=False, force=False)
 
 
 def test_what_is_there_is_not_replaced(tmp_path: Path) -> None:

@@ -72,6 +72,36 @@ def test_an_exchange_gives_every_rank_every_part_in_order(root: str, size: int, 
     assert gathered == [[parts] * 3] * size
 
 
+def test_an_agreement_that_is_complete_after_the_end_ends_on_no_rank(root: str) -> None:
+    given = threading.Event()
+
+    def work(group: Bootstrap) -> None:
+        if group.rank == 1:
+            group.abort("enough")
+            number = group._give(b"", "barrier")
+            time.sleep(0.2)  # it is on its way
+            given.set()
+        else:
+            number = group._give(b"", "barrier")
+            assert given.wait(60)
+        group._await(number, "barrier")
+
+    assert [str(error) for error in on_ranks(2, root, work)] == ["enough"] * 2
+
+
+def test_a_reason_holds_nothing_that_a_terminal_would_obey(root: str) -> None:
+    """Not even what no peer could be sent: half of a surrogate pair."""
+
+    def work(group: Bootstrap) -> str:
+        if group.rank == 1:
+            return group.abort("red \x1b[31m\a\tand\r\nlines\x00 \udc80 \u202e caf\u00e9")
+        group.barrier()
+        return ""
+
+    for rank, told in enumerate(on_ranks(3, root, work)):
+        assert str(told) == r"red \x1b[31m\x07 and lines\x00 \udc80 \u202e caf" + "\u00e9", rank
+
+
 def test_a_barrier_lets_nobody_through_before_the_last(root: str) -> None:
     arrived = []
 

@@ -20,7 +20,7 @@ from r2ccl_core.host.nics import find_nics, unmatched
 from r2ccl_core.model.schedule import Schedule
 from r2ccl_core.perf import pattern
 from r2ccl_core.planning.selection import ring_slices
-from r2ccl_core.runtime.buffers import DTYPES, check, operations
+from r2ccl_core.runtime.buffers import DTYPES, MOVED, check, operations
 from r2ccl_core.runtime.communicator import Communicator
 from r2ccl_core.schedules import forest, hierarchical, optcc, r2cc_all_reduce, ring, tree
 
@@ -154,6 +154,39 @@ def test_every_collective_against_numpy(group: Group) -> None:
                 np.testing.assert_array_equal(result, want[name.removesuffix(" in place")], f"{name}, rank {rank}")
         for own, before in zip(data, kept, strict=True):
             np.testing.assert_array_equal(own, before, "out of place must leave its input alone")
+
+
+@pytest.mark.parametrize("mode", [0, 2])
+def test_types_that_cannot_be_reduced_are_moved(mode: int) -> None:
+    group = Group(3, mode=mode)
+    for name in MOVED:
+        data = [((np.arange(99) + 10 * rank) % 100 / 4).astype(dtype_of(name)) for rank in range(3)]
+
+        def work(comm: Communicator, data: list[np.ndarray] = data) -> list[np.ndarray]:
+            own = data[comm.rank]
+            with pytest.raises(UsageError, match=f"^all_reduce: data type .*{own.dtype}.* is not supported"):
+                comm.all_reduce(own)
+            return [comm.all_gather(own), comm.broadcast(own.copy(), root=1), comm.send_recv(own), comm.all_to_all(own)]
+
+        for rank, got in enumerate(group.run(work)):
+            blocks = [other[33 * rank : 33 * rank + 33] for other in data]
+            want = [np.stack(data), data[1], data[(rank - 1) % 3], np.concatenate(blocks)]
+            for result, expected in zip(got, want, strict=True):
+                assert (result.dtype, result.tobytes()) == (expected.dtype, expected.tobytes()), name
+    group.close()
+
+
+def test_types_of_one_size_are_told_apart() -> None:
+    group = Group(2)
+
+    def work(comm: Communicator) -> str:
+        with pytest.raises(MismatchedCallError) as caught:
+            comm.broadcast(np.ones(10, np.int16 if comm.rank == 0 else np.uint16))
+        return str(caught.value)
+
+    for told in group.run(work):
+        assert "10 int16" in told and "10 uint16" in told
+    group.close()
 
 
 def test_arrays_that_do_not_fit_the_ranks_are_one_line() -> None:
@@ -414,6 +447,7 @@ def test_what_cannot_be_reduced_is_refused_in_one_line() -> None:
             (np.ones(4, ">f4"), None, "sum", ">f4"),
             (good, None, "mean", "'mean' is not supported; use one of sum, min, max, prod, avg"),
             (np.ones(4, np.int32), None, "avg", "avg of int32 is not supported; use sum and divide it"),
+            (good > 0, None, "avg", r"avg of bool is not supported; use max \(or\), min or prod \(and\)"),
             (good > 0, None, "sum", r"sum of bool is not supported; use max \(or\), min or prod \(and\)"),
             (good, np.ones(5, np.float32), "sum", "shape"),
             (good, np.ones((4, 4), np.float32)[:, 0], "sum", "recv is not contiguous; give an np.ascontiguousarray"),

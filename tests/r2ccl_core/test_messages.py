@@ -13,7 +13,7 @@ from conditions import until
 
 from r2ccl_core.control.bootstrap import Bootstrap
 from r2ccl_core.control.rendezvous import free_root
-from r2ccl_core.errors import MismatchedCallError, PeerLostError, UsageError
+from r2ccl_core.errors import MismatchedCallError, PeerLostError, TransportError, UsageError
 from r2ccl_core.runtime.communicator import Communicator
 
 
@@ -85,6 +85,42 @@ def test_the_first_message_waits_for_its_receiver_as_long_as_it_takes(
         return float(array[0])
 
     assert group.run(work) == [0.0, 0.0, 2.0]
+
+
+def test_two_that_send_first_are_told_so_at_the_time_out() -> None:
+    group = Group(3)
+
+    def work(comm: Communicator) -> tuple[str, ...]:
+        other, told = (comm.rank + 1) % 2, list[str]()
+        if comm.rank < 2:
+            sent = comm.isend(np.ones(10), other)
+            until(lambda: comm.why_unsent(other))
+            with pytest.raises(TransportError) as caught:
+                sent.wait(0.1)
+            told.append(str(caught.value))
+        comm.barrier()
+        if comm.rank < 2:
+            comm.recv(np.ones(10), other)
+            sent.wait()
+            until(lambda: not comm.why_unsent(other))
+        comm.barrier()
+        if comm.rank == 0:
+            with pytest.raises(TransportError) as caught:
+                comm.isend(np.ones(1), 2, tag=5).wait(3)
+            told.append(str(caught.value))
+        comm.barrier()
+        if comm.rank == 2:
+            comm.recv(np.ones(1), 0, tag=5)
+        return tuple(told)
+
+    told = group.run(work)
+    late = "the call has not ended after"
+    assert told[0] == (
+        f"{late} 0.1 s: rank 1 waits to send to rank 0, too; call irecv before send",
+        f"{late} 3 s",
+    ), "rank 2 does not send"
+    assert told[1] == (f"{late} 0.1 s: rank 0 waits to send to rank 1, too; call irecv before send",)
+    group.close()
 
 
 def test_messages_keep_their_order_by_tag_and_no_tag_waits_for_another(group: Group) -> None:

@@ -36,6 +36,9 @@ def reductions() -> None:
     truth = torch.tensor([RANK == 1, False, True])
     dist.all_reduce(truth)
     assert truth.tolist() == [True, False, True]
+    turning = mine().to(torch.complex64) * 1j  # which PyTorch gives as pairs of real numbers
+    dist.all_reduce(turning)
+    assert torch.equal(turning.imag, torch.stack([mine(rank=r) for r in range(SIZE)]).sum(0))
     tensor = mine()
     dist.all_reduce(tensor, dist.ReduceOp.AVG)
     assert torch.allclose(tensor, torch.stack([mine(rank=r) for r in range(SIZE)]).mean(0))
@@ -47,7 +50,7 @@ def reductions() -> None:
 
 def movements() -> None:
     types = [torch.float32, torch.bool, torch.int16, torch.complex64, torch.float8_e4m3fn, torch.bfloat16]
-    for dtype in types:
+    for dtype in (*types, torch.uint16, torch.uint32, torch.uint64, torch.complex128):
         source = mine() > 3 + RANK if dtype is torch.bool else mine().to(dtype)
         others = [source.clone() for _ in range(SIZE)]
         dist.all_gather(others, source)
@@ -84,6 +87,30 @@ def movements() -> None:
     lists = [torch.empty(r + 1) for r in range(SIZE)]
     dist.all_to_all(lists, [torch.full((RANK + 1,), float(RANK * 10 + r)) for r in range(SIZE)])
     assert [t[0].item() for t in lists] == [float(r * 10 + RANK) for r in range(SIZE)]
+
+
+def types_are_told_apart() -> None:
+    """Of equal size, too, they are no match: neither in a collective nor in a message."""
+    for ours, theirs in ((torch.int16, torch.uint16), (torch.uint64, torch.int64), (torch.uint32, torch.int32)):
+        group, own = dist.new_group(), mine(count=10).to(ours if RANK == 0 else theirs)
+        try:
+            dist.broadcast(own, 0, group=group)
+        except dist.DistBackendError as error:
+            assert f"10 {str(ours).removeprefix('torch.')}" in str(error), error
+            assert f"10 {str(theirs).removeprefix('torch.')}" in str(error), error
+        else:
+            raise AssertionError("they matched")
+        group = dist.new_group()
+        try:
+            if RANK == 0:
+                dist.send(own, 1, group=group)
+            elif RANK == 1:
+                dist.recv(own, 0, group=group)
+        except dist.DistBackendError as error:
+            assert "is of " + str(ours).removeprefix("torch.") in str(error), error
+        else:
+            assert RANK != 1, "the message matched"
+        dist.barrier()
 
 
 def strided() -> None:
@@ -322,6 +349,8 @@ def refusals() -> None:
     for call in (
         lambda: dist.all_reduce(torch.zeros(3), dist.ReduceOp.BAND),
         lambda: dist.all_reduce(torch.zeros(3).to(torch.float8_e5m2)),
+        lambda: dist.all_reduce(torch.zeros(3, dtype=torch.uint16)),
+        lambda: dist.broadcast(torch.empty(3, dtype=torch.bits16), 0),
         lambda: dist.all_reduce(torch.eye(3).to_sparse()),
         lambda: dist.broadcast(torch.eye(3).to_sparse_csr(), 0),
         lambda: dist.all_gather([torch.zeros(3, 3)] * SIZE, torch.eye(3).to_sparse()),
@@ -413,9 +442,9 @@ def ddp_aborted() -> None:
 CHECKS: dict[str, Callable[[], None]] = {
     check.__name__: check
     for check in (
-        reductions, movements, strided, modes_of_autograd, zero_copy, in_any_order, lock_is_free, messages,
-        tags_used_once, objects, subgroups, beside_another, on_gpus, tensor_parallel, ddp, fsdp2, refusals, too_late,
-        nobody_receives, aborted, ddp_aborted, again_in_the_same_store,
+        reductions, movements, types_are_told_apart, strided, modes_of_autograd, zero_copy, in_any_order, lock_is_free,
+        messages, tags_used_once, objects, subgroups, beside_another, on_gpus, tensor_parallel, ddp, fsdp2, refusals,
+        too_late, nobody_receives, aborted, ddp_aborted, again_in_the_same_store,
     )
 }  # fmt: skip
 

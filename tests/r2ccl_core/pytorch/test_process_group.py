@@ -39,8 +39,8 @@ def test_everything_that_training_calls(forks: Forks, tmp_path: Path) -> None:
     # FSDP2 of PyTorch 2.6 uses a method of streams that its streams for CPUs lack.
     fsdp2 = () if version("torch").startswith("2.6.") else ("fsdp2",)
     run(
-        forks, PROGRAM, tmp_path, "reductions", "movements", "strided", "modes_of_autograd", "zero_copy",
-        "in_any_order", "lock_is_free", "messages", "tags_used_once", "objects", "subgroups", "beside_another",
-        "tensor_parallel", "refusals", "ddp", *fsdp2, "too_late", "nobody_receives", "aborted", "ddp_aborted",
-        "again_in_the_same_store",
+        forks, PROGRAM, tmp_path, "reductions", "movements", "types_are_told_apart", "strided", "modes_of_autograd",
+        "zero_copy", "in_any_order", "lock_is_free", "messages", "tags_used_once", "objects", "subgroups",
+        "beside_another", "tensor_parallel", "refusals", "ddp", *fsdp2, "too_late", "nobody_receives", "aborted",
+        "ddp_aborted", "again_in_the_same_store",
     )  # fmt: skip

@@ -1,13 +1,17 @@
 """How long a host's traffic was down after a fault, from its NIC counters. Pure.
 
-The counters are samples of cumulative bytes (every 10 ms or so, every millisecond right after a fault); two samples
-give one mean throughput. Recovery is the time from the fault's effect to the start of the first interval, after traffic
-stopped, from which the host's other NICs send as fast as they do later. If they carry nothing later either, the system
-uses only the struck NIC, and the host's return to its own speed counts. The resolution is the sampling interval: what
-is shorter is 0.
+The counters are samples of cumulative bytes (every 10 ms or so, every millisecond around a fault); two samples give one
+mean throughput. Recovery is the time from the fault's effect to the start of the first interval, after traffic stopped,
+from which the host's other NICs send as fast as they do later. If they carry nothing later either, the system uses only
+the struck NIC, and the host's return to its own speed counts.
+
+Healthy traffic pauses, too. Where samples are close before the fault as well, only a pause that is longer than each of
+those is a stop; without one the time is 0, and the longest pause after the effect says what 0 may hide. Without such
+samples, as in older records, the mean of 10 ms alone tells (docs/decisions/50).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -27,8 +31,23 @@ another one, such as that between the phases of a collective."""
 SENDS = 0.05
 """Share of the later throughput below which nothing is sent: in stalls of black holes, probes and acknowledgements came
 to 0.003 of it at most."""
+BASELINE_NS = 500_000_000
+"""How long before the effect pauses are looked at, to know which are usual."""
+LEAST_BASELINE_NS = 200_000_000
+"""Healthy traffic for less than that does not tell."""
 MIN_SAMPLES = 5
 """An iteration shorter than this many samples is too short to show a dip."""
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """How long traffic was down, in ns."""
+
+    took_ns: float
+    """0: it did not stop, or not for longer than it pauses anyway."""
+    most_ns: float | None = None
+    """What it is at most: if it is 0, the same if the longest pause right after the effect was a stop, and slow traffic
+    was slow for the failure. None: which pauses are usual is not known."""
 
 
 def throughput(samples: pd.DataFrame, column: str = "tx_bytes") -> pd.DataFrame:
@@ -85,34 +104,138 @@ def effect_ns(rates: pd.DataFrame, host: str, nic: str, window: tuple[int, int])
     return float(np.clip(sent["end_ns"].max(), *window)) if len(sent) else float(window[0])
 
 
-def recovery_ns(
-    rates: pd.DataFrame, host: str, nic: str, fault_ns: float, hit_end_ns: int, after: tuple[int, int]
-) -> float | None:
+def recovery(
+    rates: pd.DataFrame,
+    host: str,
+    nic: str,
+    fault_ns: float,
+    hit_end_ns: int,
+    after: tuple[int, int],
+    healthy: Sequence[tuple[float, float]] = (),
+) -> Recovery | None:
     """Time from `fault_ns`, when the fault of `nic` took effect, until traffic on the other NICs of `host` has
-    recovered, or that of the host if only `nic` is in use; 0 if it did not fall; None if the counters do not tell.
+    recovered, or that of the host if only `nic` is in use; None if the counters do not tell.
 
-    `after` spans the iterations after the hit one. Traffic must return to their throughput and keep it in the mean of
-    `STEADY_NS`, so a burst between two close samples does not count; nor does what was still on its way when the fault
-    came, nor a stop of a few ms that a burst makes up for: pauses between operations look the same.
+    `after` spans the iterations after the hit one, `healthy` each one that began before the fault. Traffic must return
+    to their throughput and keep it in the mean of `STEADY_NS`, so a burst between two close samples does not count; nor
+    does what was still on its way when the fault came, nor a stop as short as the pauses of healthy traffic.
     """
     rates = rates[rates["host"] == host]
     others_carry = _others_carry(rates, nic, after)
-    starts, ends, total = host_total(without(rates, nic) if others_carry else rates, host)
-    inside = (starts >= after[0]) & (ends <= after[1])
-    if ((ends > fault_ns) & (ends <= hit_end_ns)).sum() < MIN_SAMPLES or inside.sum() < MIN_SAMPLES:
+    sent = host_total(without(rates, nic) if others_carry else rates, host)
+    enough = _enough(rates, nic, sent, others_carry, (fault_ns, hit_end_ns), after)
+    took_ns = None if enough is None else _by_means(rates, nic, sent, enough, fault_ns, hit_end_ns)
+    if took_ns is None or enough is None:
         return None
-    mean = _mean_rate(starts, ends, total)
+    starts, ends, total = sent
+    sends = total >= SENDS * enough
+    usual_ns = _usual_pause_ns(starts, ends, sends, fault_ns, healthy)
+    if usual_ns is None:
+        return Recovery(took_ns)
+    pauses = _pauses(starts, ends, sends, (fault_ns, float(hit_end_ns)))
+    until_ns = fault_ns + max(ON_ITS_WAY_NS, took_ns)
+    return _by_pauses([pause for pause in pauses if pause.begin_ns <= until_ns], usual_ns, took_ns, fault_ns)
+
+
+@dataclass(frozen=True)
+class _Pause:
+    """From the end of the last sample that shows traffic to the start of the next; at most from the one's start to the
+    other's end, since traffic stopped and returned somewhere within them."""
+
+    begin_ns: float
+    end_ns: float
+    first_ns: float
+    last_ns: float
+    is_last: bool
+    """Whether nothing was sent afterwards."""
+
+    @property
+    def lasted_ns(self) -> float:
+        return self.end_ns - self.begin_ns
+
+    @property
+    def most_ns(self) -> float:
+        return self.last_ns - self.first_ns
+
+
+def _pauses(starts: Floats, ends: Floats, sends: NDArray[np.bool_], span: tuple[float, float]) -> list[_Pause]:
+    """Every pause within `span`, at its ends and between two samples that show traffic as well."""
+    low, high = span
+    at = np.flatnonzero(sends & (ends > low) & (starts < high))
+    firsts, begins = np.clip(([low, *starts[at]], [low, *ends[at]]), low, high)
+    finals, lasts = np.clip(([*starts[at], high], [*ends[at], high]), low, high)
+    return [
+        _Pause(float(begins[i]), float(finals[i]), float(firsts[i]), float(lasts[i]), is_last=i == at.size)
+        for i in range(at.size + 1)
+    ]
+
+
+def _usual_pause_ns(
+    starts: Floats, ends: Floats, sends: NDArray[np.bool_], fault_ns: float, healthy: Sequence[tuple[float, float]]
+) -> float | None:
+    """The longest pause within the `healthy` iterations shortly before the fault; None if it was not sampled closely
+    enough to tell."""
+    from_ns = fault_ns - BASELINE_NS
+    spans = [(max(begin, from_ns), min(end, fault_ns)) for begin, end in healthy]
+    spans = [(begin, end) for begin, end in spans if begin < end]
+    seen_ns = sum(end - begin for begin, end in spans)
+    taken = sum(int(((starts >= begin) & (ends <= end)).sum()) for begin, end in spans)
+    if seen_ns < LEAST_BASELINE_NS or taken * 2 * RESOLUTION_NS < seen_ns:
+        return None
+    return max(pause.most_ns for span in spans for pause in _pauses(starts, ends, sends, span))
+
+
+def _by_pauses(near: Sequence[_Pause], usual_ns: float, took_ns: float, fault_ns: float) -> Recovery:
+    """What the pauses after the effect, and while the mean was low, say beside the time by means.
+
+    A pause that is not unusually long is no stop, and traffic is not back before the end of one that is. Where nothing
+    follows a stop, the means tell whether the host was done. Without a stop, traffic that was slow for a while may have
+    been so for the failure, or as at other times.
+    """
+    stops = [pause for pause in near if pause.lasted_ns > usual_ns]
+    back = [pause for pause in stops if not pause.is_last]
+    if stops:
+        took_ns = max([took_ns, *(pause.end_ns - fault_ns for pause in back)])
+        return Recovery(took_ns, max([took_ns, *(pause.last_ns - fault_ns for pause in back)]))
+    longest = max(near, key=lambda pause: (pause.lasted_ns, pause.most_ns))
+    return Recovery(0.0, max(took_ns, longest.last_ns - fault_ns if longest.lasted_ns > 0 else longest.most_ns))
+
+
+def _enough(
+    rates: pd.DataFrame,
+    nic: str,
+    sent: tuple[Floats, Floats, Floats],
+    others_carry: bool,
+    hit: tuple[float, int],
+    after: tuple[int, int],
+) -> float | None:
+    """The throughput at which traffic counts as recovered; None if the counters do not tell."""
+    starts, ends, _ = sent
+    inside = (starts >= after[0]) & (ends <= after[1])
+    if ((ends > hit[0]) & (ends <= hit[1])).sum() < MIN_SAMPLES or inside.sum() < MIN_SAMPLES:
+        return None
     later = np.arange(after[0], after[1] - STEADY_NS + 1, RESOLUTION_NS, dtype=np.float64)
     if not rates[rates["nic"] != nic].empty:
-        later = later[_alike(rates, nic, later, (fault_ns, hit_end_ns), up=not others_carry)]
+        later = later[_alike(rates, nic, later, hit, up=not others_carry)]
     if later.size * RESOLUTION_NS < STEADY_NS:
         return None
     # The upper quartile, because the line is idle between iterations, and idle time is no measure of its speed.
-    enough = RECOVERED * float(np.percentile(mean(later), 75))
+    enough = RECOVERED * float(np.percentile(_mean_rate(*sent)(later), 75))
     # Any time is as fast as nothing at all.
-    if enough <= 0:
-        return None
-    steady = mean(starts) >= enough
+    return enough if enough > 0 else None
+
+
+def _by_means(
+    rates: pd.DataFrame,
+    nic: str,
+    sent: tuple[Floats, Floats, Floats],
+    enough: float,
+    fault_ns: float,
+    hit_end_ns: int,
+) -> float | None:
+    """When the mean of `STEADY_NS` was `enough` again: 0 if it did not fall; None if the counters do not tell."""
+    starts, ends, total = sent
+    steady = _mean_rate(*sent)(starts) >= enough
     since = (starts >= fault_ns) & (starts + STEADY_NS <= hit_end_ns)
     slow = since & ~steady
     # A pause and what shows that it is over do not fit into less.

@@ -1,7 +1,7 @@
 """The tables beside a trial's trial.json: columns, versions, meaning of their metrics. Only this file reads and writes
 them.
 
-    nics.parquet     counters of the NICs, every 10 ms; of the struck host every millisecond right after the fault
+    nics.parquet     counters of the NICs, every 10 ms; of the struck host every millisecond around the fault
     watch.parquet    the hosts' state, every 100 ms: one row per reading, so new metrics need no new columns
     events.parquet   the events of NCCL's log and of the core's event log
 

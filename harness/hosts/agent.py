@@ -115,6 +115,7 @@ class Agent:
             "signal": self.op_signal,
             "close_stdin": self.op_close_stdin,
             "sample_start": self.op_sample_start,
+            "sample_closely": self.op_sample_closely,
             "sample_stop": self.op_sample_stop,
             "prepare": self.op_prepare,
             "fire": self.op_fire,
@@ -223,6 +224,10 @@ class Agent:
             self.sampler.stop()
         self.sampler = Sampler(request["nics"], request["interval_s"])
         self.sampler.start()
+
+    def op_sample_closely(self, request: dict[str, Any]) -> None:
+        if self.sampler is not None:
+            self.sampler.closely()
 
     def op_sample_stop(self, request: dict[str, Any]) -> dict[str, Any]:
         sampler, self.sampler = self.sampler, None

@@ -86,6 +86,10 @@ class AgentHost(ABC):
         nics = [nic.name for nic in self.nics]
         self.session().call("sample_start", nics=nics, interval_s=interval_s)
 
+    def sample_closely(self) -> None:
+        """Samples every millisecond until the next fault."""
+        self.session().call("sample_closely")
+
     def sample_stop(self) -> list[Sample]:
         """Stops sampling; returns all samples since the start, by time."""
         told = self.session().call("sample_stop")

@@ -195,6 +195,10 @@ class Host(Protocol):
         """Starts to sample the counters of all NICs; restarts a running sampling."""
         ...
 
+    def sample_closely(self) -> None:
+        """Samples every millisecond until the next `fire`, for 2 s at most; nothing if no sampling runs."""
+        ...
+
     def sample_stop(self) -> list[Sample]:
         """Stops sampling; returns all samples since the start, by time. Empty if none was running."""
         ...

@@ -19,6 +19,9 @@ from harness.sweep.plan import Trial
 FIRST_LATENCY_NS = 3_000_000
 """Latency assumed for the first fault of a sweep: a command over an open session and one `ip`."""
 
+BASELINE_NS = 500_000_000
+"""How long before a fault its host's counters are sampled as closely as after it."""
+
 NEWS_NS = 3_000_000
 """Usual upper limit of an event's delay from a rank to the harness."""
 
@@ -41,6 +44,14 @@ def chosen_begin_ns(trial: Trial, fault: FaultModel, begun: Mapping[int, int], l
         return None
     rhythm = median(b - a for a, b in pairwise(begun[i] for i in range(known + 1)))
     return begun[known] + int(lead * rhythm)
+
+
+def is_near(trial: Trial, fault: FaultModel, begun: Mapping[int, int], duration_ns: int, now_ns: int) -> bool:
+    """Whether the iteration to hit begins within `BASELINE_NS`, or after the present one."""
+    iteration = trial.fault_iteration()
+    if iteration is None:
+        return 0 in begun and now_ns >= begun[0] + int((fault.at_time_s or 0.0) * 1e9) - BASELINE_NS
+    return bool(begun) and (iteration - 1 - max(begun)) * duration_ns < BASELINE_NS
 
 
 def lead_of(into: float, duration_ns: int, latency_ns: int) -> int:

@@ -4,8 +4,9 @@
     start     one process per host over the hosts' open sessions; counters are sampled from here on
     prepare   arm the healers of the first fault, on the places where it acts, before anything else can happen
     ready     wait until every rank is connected; ranks then warm up by themselves
-    inject    once rank 0 has begun the chosen iteration, part of the way through it; further faults by the clock,
-              each armed before it fires and healed when its time is over
+    inject    once rank 0 has begun the chosen iteration, part of the way through it; half a second before, counters
+              are sampled closely; further faults by the clock, each armed before it fires and healed when its time is
+              over
     watch     wait until every rank has ended; after an error the others get a moment, a hang is cut short
     heal      undo every remaining fault; compare the network's state with the one before
     collect   counters, the hosts' state, logs, exit statuses; after a long trial the clocks are measured again
@@ -26,13 +27,14 @@ from faults.base import Effect
 from faults.registry import FAULTS, create
 from harness.errors import HostError, UnhealthyError
 from harness.events import EventLog
+from harness.experiment.fault_tables import FaultModel
 from harness.hosts.base import After, Host, Reading, RemoteProcess, Sample
 from harness.hosts.each import all_results, for_each
 from harness.hosts.state import State, differences, read_state
 from harness.sweep.breakage import Breakage
 from harness.sweep.clock import Clock
 from harness.sweep.expectation import HANG_S, Came, expected
-from harness.sweep.fault_timing import chosen_begin_ns, expected_ns, fire_at_ns, lead_of
+from harness.sweep.fault_timing import chosen_begin_ns, expected_ns, fire_at_ns, is_near, lead_of
 from harness.sweep.judge import Facts, Judgement, judge, rank_numbers, with_watch
 from harness.sweep.networks import network_of, nic_bytes, with_network
 from harness.sweep.on_our_clock import on_our_clock
@@ -307,6 +309,7 @@ def _inject_aimed(run: _Run) -> int | None:
         )
         _fetch(run, breakage)
     model_s = testbed.experiment.expected_duration_s(run.trial.size_bytes)
+    _sample_closely(run, fault, model_s)
     by_bytes = fault.after_bytes is not None
     latency_ns = testbed.latencies.expected_ns(breakage.injection.kind)
     lead = 0 if by_bytes else lead_of(fault.into, int(model_s * 1e9), latency_ns)
@@ -330,6 +333,19 @@ def _inject_aimed(run: _Run) -> int | None:
         assert breakage.effect_ns is not None
         testbed.latencies.measured(breakage.injection.kind, sum(breakage.effect_ns) // 2 - fired_ns)
     return breakage.effect_ns[1] if breakage.effect_ns else None
+
+
+def _sample_closely(run: _Run, fault: FaultModel, model_s: float) -> None:
+    """Waits until the iteration to hit is near, then has the counters of its host sampled closely."""
+    first = run.log.ranks[0]
+
+    def is_near_or_over() -> bool:
+        lasts_ns = expected_ns(first.finished, model_s)
+        return is_near(run.trial, fault, first.begun, lasts_ns, time.time_ns()) or run.is_over()
+
+    _wait(run, is_near_or_over)
+    if not run.is_over():
+        run.testbed.host(run.breakages[0].injection.host).sample_closely()
 
 
 def _after(run: _Run, breakage: Breakage, begin_ns: int, lasts_ns: int) -> After:

@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from reports.effect import uncertain_effects
 from reports.figures import style
-from reports.figures.recovery import EFFECT, LEAST_MS
+from reports.figures.recovery import EFFECT, LEAST_MS, by_then, without_stop
 from reports.metrics import METRICS
 from reports.wording import number, plural
 
@@ -76,7 +76,9 @@ def _medians(ax: Axes, long: pd.DataFrame, systems: Sequence[str]) -> None:
 
 
 def times(frame: pd.DataFrame) -> pd.DataFrame:
-    """The data of the figure: one row per trial and stage, with the times as they were measured."""
+    """The data of the figure: one row per trial and stage, with the times as they were measured, and by when traffic
+    was back for sure."""
+    frame = frame.assign(recover_ms=by_then(frame))
     long = frame.melt(id_vars=["system", "size_bytes"], value_vars=list(STAGES), var_name="stage", value_name="ms")
     long = long.dropna(subset=["ms"])
     return long.assign(stage=long["stage"].map(STAGES))
@@ -93,7 +95,9 @@ def result(frame: pd.DataFrame) -> str:
         told.append(f"{str(stage).replace(chr(10), ' ')}: {', '.join(values)}")
     if not told:
         return ""
-    return "; ".join(filter(None, [f"medians{style.over_sizes(long)}: {'; '.join(told)}", _uncertain(frame)]))
+    return "; ".join(
+        filter(None, [f"medians{style.over_sizes(long)}: {'; '.join(told)}", without_stop(frame), _uncertain(frame)])
+    )
 
 
 def _uncertain(frame: pd.DataFrame) -> str:
@@ -109,10 +113,11 @@ def caption(frame: pd.DataFrame) -> str:
     return (
         f"Times from the fault's effect ({EFFECT}) to each of its signs, by system, over all sizes, "
         f"{plural(conclusive, 'trial')} ({_known(frame)}); every dot is one trial, "
-        "the bars are medians. Counters of the struck host are read every millisecond right after the fault (in runs "
-        "before November 2026 every 10 ms), which is the resolution of the third line: "
-        f"a host whose mean of 10 ms did not fall is drawn at {LEAST_MS:g} ms and counts as 0. In the other lines, "
-        f"what is earlier is drawn at {LEAST_OF_CLOCKS:g} ms."
+        "the bars are medians. In the third line, a host without a pause longer than its own before the fault stands "
+        "where it was back at the latest; in older runs, which lack these pauses, one whose mean of 10 ms did not fall "
+        f"is drawn at {LEAST_MS:g} ms and counts as 0. In the other lines, what is earlier is drawn at "
+        f"{LEAST_OF_CLOCKS:g} ms."
+        + (f" {still[0].upper()}{still[1:]}." if (still := without_stop(frame)) else "")
         + (f" Here {told}." if (told := _uncertain(frame)) else "")
     )
 

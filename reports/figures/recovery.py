@@ -20,7 +20,7 @@ from reports.wording import number, plural, sized
 EFFECT = "the struck NIC's last byte or, if it still sends, the end of the injection"
 """When a fault takes effect, in captions."""
 LEAST_MS = RESOLUTION_NS / 1e6
-"""Where a logarithmic axis shows times of 0, which are shorter than the counters can tell."""
+"""Where a logarithmic axis shows times of 0 of which is not known what they may hide."""
 
 
 APART_PT = 3.0
@@ -64,6 +64,13 @@ def draw(frame: pd.DataFrame) -> Figure:
     return figure
 
 
+def by_then(frame: pd.DataFrame) -> "pd.Series[float]":
+    """By when the traffic of each trial was back for sure, in ms: without a stop, the most that 0 may hide
+    (``recover_most_ms``), and 0 itself where that is not known."""
+    took = frame["recover_ms"]
+    return took.mask(took == 0, frame["recover_most_ms"].fillna(0.0))
+
+
 def _move_apart(ax: Axes, curves: Sequence[Sequence[Line2D]]) -> None:
     """Moves the curves side by side, each with its markers: several systems may have only times of 0."""
     figure = ax.get_figure(root=True)
@@ -76,13 +83,13 @@ def _move_apart(ax: Axes, curves: Sequence[Sequence[Line2D]]) -> None:
 
 def _is_wide(frame: pd.DataFrame) -> bool:
     """Whether the times need a logarithmic axis."""
-    known = frame["recover_ms"].dropna().clip(lower=LEAST_MS)
+    known = by_then(frame).dropna().clip(lower=LEAST_MS)
     return bool(known.max() > 10 * known.min())
 
 
 def steps(frame: pd.DataFrame, system: str) -> tuple[Floats, Floats]:
     """A system's sorted times (ms), and the share of trials (%) that had recovered by each."""
-    times = np.sort(frame[frame["system"] == system]["recover_ms"].dropna().to_numpy(np.float64))
+    times: Floats = np.sort(np.asarray(by_then(frame[frame["system"] == system]).dropna(), dtype=np.float64))
     return times, 100 * np.arange(1, times.size + 1) / max(1, times.size)
 
 
@@ -96,7 +103,18 @@ def result(frame: pd.DataFrame) -> str:
                 f"{system} {number(float(np.median(times)))}, at most {number(float(times[-1]))} ms ({times.size})"
             )
     medians = f"medians{style.over_sizes(frame[frame['recover_ms'].notna()])}, and how many trials: {'; '.join(told)}"
-    return "; ".join(filter(None, [medians, _uncertain(frame)]))
+    return "; ".join(filter(None, [medians, without_stop(frame), _uncertain(frame)]))
+
+
+def without_stop(frame: pd.DataFrame) -> str:
+    """In how many trials no stop was seen, and what that may hide; empty: in none of which the latter is known."""
+    still = frame["recover_most_ms"].where(frame["recover_ms"] == 0).dropna()
+    if still.empty:
+        return ""
+    return (
+        f"no stop was seen in {plural(len(still), 'trial')}, which count by their longest pause: at most "
+        f"{number(still.median())} ms in the median, {number(still.max())} ms in all"
+    )
 
 
 def _uncertain(frame: pd.DataFrame) -> str:
@@ -108,14 +126,16 @@ def caption(frame: pd.DataFrame) -> str:
     """Describes the figure, with the number of trials."""
     counts = frame.groupby("system", sort=False)["recover_ms"].count()
     zeros = f"is drawn at {LEAST_MS:g} ms and counts as 0" if _is_wide(frame) else "has 0"
-    told = ", ".join(f"{system} {count}" for system, count in counts.items() if count)
+    still = f" {told[0].upper()}{told[1:]}." if (told := without_stop(frame)) else ""
+    trials = ", ".join(f"{system} {count}" for system, count in counts.items() if count)
     return (
         f"Recovery time by system: from the fault's effect ({EFFECT}) until the struck host's other NICs, or the only "
-        "one that its system uses, send at 80 % of their later speed again, in the mean of 10 ms, by their counters "
-        "(read every millisecond right after the fault; before November 2026 every 10 ms). A host whose mean did not "
-        f"fall {zeros}. Every step is one trial; curves that coincide stand side by side. Trials: {told}."
-        f"{_unknown(frame)} Compared: how late each system is back."
-        + (f" Here {wrong}." if (wrong := _uncertain(frame)) else "")
+        "one that its system uses, send at 80 % of their later speed again, in the mean of 10 ms and after every stop, "
+        "by their counters (read every millisecond from shortly before the fault). Healthy traffic pauses, too: a host "
+        "without a pause longer than its own before the fault stands where it was back at the latest. In older runs, "
+        f"which lack these pauses, only the mean tells, and a host whose mean did not fall {zeros}.{still} Every step "
+        f"is one trial; curves that coincide stand side by side. Trials: {trials}.{_unknown(frame)} Compared: how late "
+        "each system is back." + (f" Here {wrong}." if (wrong := _uncertain(frame)) else "")
     )
 
 

@@ -64,6 +64,8 @@ class Metric:
     """Whether it is a time from the fault's effect, which may not be known well enough (`reports.effect`)."""
     at_most: bool = False
     """Of those: whether it counts from the beginning of the interval in which the effect may lie."""
+    upper: str = ""
+    """The metric that says what its value is at most, if that is known; empty: none."""
     on_any_network: bool = False
     """Whether it says what is right and what is wrong, which no network excuses."""
     workloads: tuple[str, ...] = ()
@@ -158,9 +160,9 @@ class Metric:
         ends even where it is not known itself."""
         if not self.from_effect:
             return part[self.name], part[self.name]
-        found = part[self.name].fillna(part["unsure"].map(lambda unsure: unsure.get(self.name)).astype(float))
-        errors = part["effect_error_ms"]
-        return (found - errors).clip(lower=0), found if self.at_most else found + errors
+        found, errors = _even_if_unsure(part, self.name), part["effect_error_ms"]
+        most = _even_if_unsure(part, self.upper).fillna(found) if self.upper else found
+        return (found - errors).clip(lower=0), most if self.at_most else most + errors
 
     def not_known(self, part: "pd.DataFrame") -> "pd.Series[bool]":
         """The trials whose value is not known because something else slowed their healthy iterations, or because their
@@ -191,3 +193,8 @@ class Metric:
             "some trials": False,
         }
         return asked[self.of]
+
+
+def _even_if_unsure(part: "pd.DataFrame", name: str) -> "pd.Series[float]":
+    """The values of a metric, with those that are not known well enough."""
+    return part[name].fillna(part["unsure"].map(lambda unsure: unsure.get(name)).astype(float))

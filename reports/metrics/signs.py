@@ -5,7 +5,7 @@ from math import inf
 
 from reports import stats
 from reports.metrics.metric import Metric
-from reports.metrics.view import SENDS_ON, View
+from reports.metrics.view import View
 
 
 def _first_ms(
@@ -54,21 +54,12 @@ def _returned(view: View) -> float | None:
 
 
 def _recovered(view: View) -> float | None:
-    """By the counters: from the fault's effect until the struck host again sends at its later speed."""
-    trial, hit = view.trial, view.in_phase("hit")
-    later = [i for i in trial.iterations if i.phase == "after"]
-    # Several failures cause several dips; only the first dip belongs to the first failure.
-    if trial.fault is None or trial.further_faults or not hit or not later or trial.fault.kind in SENDS_ON:
-        return None
-    if view.struck_rates is None or view.effect_ns is None:
-        return None
-    from reports.recovery import recovery_ns
+    return None if view.recovery is None else view.recovery.took_ns / 1e6
 
-    span = later[0].t_ns, later[-1].t_ns + later[-1].duration_ns
-    hit_end_ns = hit[-1].t_ns + hit[-1].duration_ns
-    struck = trial.fault.host, trial.fault.nic
-    took = recovery_ns(view.struck_rates, *struck, view.effect_ns, hit_end_ns, span)
-    return None if took is None else took / 1e6
+
+def _recovered_at_most(view: View) -> float | None:
+    most_ns = view.recovery.most_ns if view.recovery else None
+    return None if most_ns is None else most_ns / 1e6
 
 
 def _stopped(view: View) -> float | None:
@@ -101,10 +92,19 @@ METRICS = (
     ),
     Metric(
         "recover_ms", "ms", "lower",
-        "from the fault's effect until the struck host's other NICs send at their later speed in the mean of 10 ms, or "
-        "the struck NIC where a system uses only that one (0: that mean did not fall; a stop of a few ms that a burst "
-        "makes up for is none; no value where the NIC sends on, only later)",
-        _recovered, of="some faulted trials", from_effect=True,
+        "from the fault's effect until the struck host's other NICs send at their later speed again, or the struck NIC "
+        "where a system uses only that one (in the mean of 10 ms, and after every stop; 0: no pause right after the "
+        "effect was longer than each of the healthy traffic shortly before it, so at most recover_most_ms; without "
+        "recover_most_ms only the mean tells, which misses stops of a few ms and takes pauses for them; no value where "
+        "the NIC sends on, only later)",
+        _recovered, of="some faulted trials", from_effect=True, upper="recover_most_ms",
+    ),
+    Metric(
+        "recover_most_ms", "ms", "lower",
+        "what recover_ms is at most (where that is 0: until the end of the longest pause right after the effect, which "
+        "may be a stop, or the time between samples if there was none; no value if the counters were not read every "
+        "millisecond in 0.2 s of healthy iterations before, as in older runs)",
+        _recovered_at_most, of="some faulted trials", from_effect=True,
     ),
     Metric(
         "return_ms", "ms", "lower", "from the heal until the NIC carries again", _returned, of="some faulted trials",

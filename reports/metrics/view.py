@@ -14,6 +14,7 @@ from reports.trial import Iteration, Phase, Trial
 if TYPE_CHECKING:
     import pandas as pd
 
+    from reports.recovery import Recovery
     from reports.traffic import HostBytes
 
 LOSES_A_NIC = (
@@ -100,6 +101,23 @@ class View:
         from reports.recovery import effect_ns
 
         return effect_ns(self.struck_rates, fault.host, fault.nic, (fault.t_before_ns, fault.t_after_ns))
+
+    @cached_property
+    def recovery(self) -> "Recovery | None":
+        """By the counters: from the fault's effect until the struck host again sends at its later speed."""
+        trial, hit, rates = self.trial, self.in_phase("hit"), self.struck_rates
+        later = [i for i in trial.iterations if i.phase == "after"]
+        # Several failures cause several dips; only the first dip belongs to the first failure.
+        if trial.fault is None or trial.further_faults or not hit or not later or trial.fault.kind in SENDS_ON:
+            return None
+        if rates is None or self.effect_ns is None:
+            return None
+        from reports.recovery import recovery
+
+        span = later[0].t_ns, later[-1].t_ns + later[-1].duration_ns
+        hit_end_ns = hit[-1].t_ns + hit[-1].duration_ns
+        healthy = [(i.t_ns, i.t_ns + i.duration_ns) for i in trial.iterations if i.phase in ("before", "hit")]
+        return recovery(rates, trial.fault.host, trial.fault.nic, self.effect_ns, hit_end_ns, span, healthy)
 
     @cached_property
     def loses_a_nic(self) -> bool:

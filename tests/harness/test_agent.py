@@ -121,6 +121,20 @@ def test_samples_cover_the_time_and_leave_absent_nics_out(host: NoopHost) -> Non
     assert host.sample_stop() == []
 
 
+def test_samples_are_close_from_the_order_until_the_next_fault(host: NoopHost) -> None:
+    host.sample_closely()  # nothing is sampled yet
+    host.sample_start(0.05)
+    host.sample_closely()
+    begin = host.clock_ns()
+    until(lambda: host.clock_ns() - begin > 300_000_000)
+    fired_ns, _ = inject(host, "a", [["true"]], [["true"]], 60)
+    until(lambda: host.clock_ns() - fired_ns > 500_000_000)
+    host.heal("a")
+    times = [s.t_ns for s in host.sample_stop()]
+    assert sum(begin + 60_000_000 < t_ns < fired_ns for t_ns in times) > 30, "6 at the usual interval"
+    assert sum(fired_ns + 300_000_000 < t_ns for t_ns in times) < 10, "the usual interval again"
+
+
 def test_unpacking_no_samples() -> None:
     assert unpack_samples([], "") == []
 

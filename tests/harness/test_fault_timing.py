@@ -9,7 +9,15 @@ from harness.events import Timed
 from harness.experiment.file import load
 from harness.sweep.command import Options, sweep_command
 from harness.sweep.dry_run import lines
-from harness.sweep.fault_timing import FIRST_LATENCY_NS, Latencies, chosen_begin_ns, expected_ns, fire_at_ns, lead_of
+from harness.sweep.fault_timing import (
+    FIRST_LATENCY_NS,
+    Latencies,
+    chosen_begin_ns,
+    expected_ns,
+    fire_at_ns,
+    is_near,
+    lead_of,
+)
 from harness.sweep.plan import Trial, plan
 from harness.sweep.run_folder import RunFolder
 
@@ -38,6 +46,26 @@ def test_the_iteration_that_is_struck(when: str, begun: dict[int, int], chosen: 
     made = trial(when)
     assert made.fault is not None
     assert chosen_begin_ns(made, made.fault, begun) == chosen
+
+
+@pytest.mark.parametrize(
+    ("when", "begun", "duration_ms", "near"),
+    [
+        ("at_iteration=5", {}, 200, False),
+        ("at_iteration=5", {-1: 0, 1: 5}, 200, False),
+        ("at_iteration=5", {2: S}, 200, True),  # two more come before it begins
+        ("at_iteration=5", {3: S}, 2000, False),
+        ("at_iteration=5", {4: S}, 2000, True),
+        ("at_iteration=0", {-1: 0}, 2000, True),
+        ('at_time="2s"', {-1: S}, 100, False),
+        ('at_time="2s"', {0: 2 * S}, 100, False),
+        ('at_time="2s"', {0: S}, 100, True),
+    ],
+)
+def test_when_the_iteration_to_hit_is_near(when: str, begun: dict[int, int], duration_ms: int, near: bool) -> None:
+    made = trial(when)
+    assert made.fault is not None
+    assert is_near(made, made.fault, begun, duration_ms * MS, 3 * S) == near
 
 
 def test_how_long_an_iteration_should_last() -> None:

@@ -254,6 +254,14 @@ def test_a_missed_bound_tells_the_worst_cell_of_the_table_and_the_one_that_misse
     assert "decide it in 1 cell, but not in balance at 1MiB, all_reduce, nic_down, 3 trials, with 1." in one.detail
 
 
+def test_a_recovery_time_of_0_may_hide_as_much_as_its_longest_pause(frame: pd.DataFrame) -> None:
+    """No stop was longer than healthy pauses, of which the longest after the effect took 8 ms."""
+    own = frame[frame["system"] == "balance"].assign(recover_ms=0.0, recover_most_ms=8.0)
+    limits = [{"max": most, "of": of} for most in (5, 10) for of in ("median", "worst")]
+    assert [met(own, metric="recover_ms", **limit) for limit in limits] == [[None], [None], [True], [True]]
+    assert met(own.assign(recover_most_ms=float("nan")), metric="recover_ms", max=5) == [True], "an older run"
+
+
 def test_an_inconclusive_trial_of_a_cell_that_stops_is_no_gap(frame: pd.DataFrame) -> None:
     """Whatever the system did under another fault."""
     own = frame[frame["system"] == "failstop"]

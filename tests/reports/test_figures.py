@@ -411,6 +411,18 @@ def test_times_of_0_are_raised_for_the_logarithmic_axis_only(frame: pd.DataFrame
     assert drawn_times(recovery.draw(apart)) == [[1, 1, 10.36, 20]]
 
 
+def test_a_trial_without_a_stop_stands_where_it_was_back_at_the_latest(frame: pd.DataFrame) -> None:
+    own = frame[frame["system"] == "balance"].head(4)
+    most = [3.0, 9.0, float("nan"), 31.0]
+    still = own.assign(recover_ms=[0.0, 0.0, 0.0, 30.0], recover_most_ms=most)
+    assert list(recovery.steps(still, "balance")[0]) == [0, 3, 9, 30]
+    words = "o stop was seen in 2 trials, which count by their longest pause: at most 6 ms in the median, 9 ms in all"
+    for module in (recovery, aftermath):
+        assert words in module.result(still) and words in module.caption(still)
+        assert "o stop was seen" not in module.result(still.assign(recover_most_ms=float("nan")))
+    assert sorted(aftermath.times(still).query("stage.str.startswith('traffic')")["ms"]) == [0, 3, 9, 30]
+
+
 def drawn_times(figure: Figure) -> list[list[float]]:
     return [list(line.get_xdata()) for line in figure.axes[0].lines if line.get_marker() != "None"]
 

@@ -1,6 +1,6 @@
 """Throughput and recovery from counters made by hand: 100 Mbit/s, a gap after the fault, then 50 Mbit/s."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 import pandas as pd
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.recovery import effect_ns, host_total, recovery_ns, throughput, without
+from reports.recovery import effect_ns, host_total, recovery, throughput, without
 from reports.series import APART_NS, thinned
 
 MS = 1_000_000
@@ -28,6 +28,15 @@ def counters() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["t_ns", "host", "nic", "rx_bytes", "tx_bytes", "up"])
 
 
+def recovered_ns(
+    rates: pd.DataFrame, host: str, nic: str, fault_ns: float, hit_end_ns: int, after: tuple[int, int]
+) -> float | None:
+    """By means alone, as where it is not known which pauses are usual."""
+    found = recovery(rates, host, nic, fault_ns, hit_end_ns, after)
+    assert found is None or found.most_ns is None
+    return None if found is None else found.took_ns
+
+
 def test_throughput_is_bytes_over_time() -> None:
     rates = throughput(counters())
     assert set(rates[rates["end_ns"] <= FAULT]["bit_s"]) == {50e6}
@@ -43,7 +52,7 @@ def test_a_counter_that_goes_back_says_nothing() -> None:
 
 
 def test_recovery_lasts_until_traffic_is_back() -> None:
-    took = recovery_ns(throughput(counters()), "host0", "eth1", FAULT, 400 * MS, (400 * MS, 600 * MS))
+    took = recovered_ns(throughput(counters()), "host0", "eth1", FAULT, 400 * MS, (400 * MS, 600 * MS))
     assert took == pytest.approx(BACK - FAULT)
 
 
@@ -60,9 +69,9 @@ def test_close_samples_tell_it_to_a_millisecond_and_bursts_do_not_count() -> Non
         idle = FAULT <= t_ns < back and t_ns != burst
         sent += 0 if idle else int(62_500 * (following - t_ns) / (10 * MS))
     fine = pd.DataFrame(rows, columns=["t_ns", "host", "nic", "rx_bytes", "tx_bytes", "up"])
-    assert recovery_ns(throughput(fine), "host0", "eth1", FAULT, 400 * MS, (400 * MS, 600 * MS)) == back - FAULT
+    assert recovered_ns(throughput(fine), "host0", "eth1", FAULT, 400 * MS, (400 * MS, 600 * MS)) == back - FAULT
     coarse = throughput(thinned(fine, APART_NS))
-    assert recovery_ns(coarse, "host0", "eth1", FAULT, 400 * MS, (400 * MS, 600 * MS)) == pytest.approx(
+    assert recovered_ns(coarse, "host0", "eth1", FAULT, 400 * MS, (400 * MS, 600 * MS)) == pytest.approx(
         back - FAULT, abs=10 * MS
     )
 
@@ -84,7 +93,7 @@ def hole(quiet_ns: tuple[int, int], begins_ns: int, *more_ns: tuple[int, int]) -
 def recovered(samples: pd.DataFrame, window: tuple[int, int]) -> float | None:
     rates = throughput(samples)
     since_ns = effect_ns(rates, "host0", "eth1", window)
-    return recovery_ns(rates, "host0", "eth1", since_ns, 400 * MS, (400 * MS, 600 * MS))
+    return recovered_ns(rates, "host0", "eth1", since_ns, 400 * MS, (400 * MS, 600 * MS))
 
 
 def test_what_was_sent_before_the_fault_had_taken_effect_is_no_recovery() -> None:
@@ -140,9 +149,9 @@ def test_thinned_rows_are_those_found_one_by_one(steps: list[int], apart_ms: int
 
 def test_counters_too_coarse_to_say_say_nothing() -> None:
     rates = throughput(counters())
-    assert recovery_ns(rates, "host0", "eth1", FAULT, FAULT + 20 * MS, (400 * MS, 600 * MS)) is None
-    assert recovery_ns(rates, "host0", "eth1", FAULT, 400 * MS, (400 * MS, 420 * MS)) is None
-    assert recovery_ns(rates, "nobody", "eth1", FAULT, 400 * MS, (400 * MS, 600 * MS)) is None
+    assert recovered_ns(rates, "host0", "eth1", FAULT, FAULT + 20 * MS, (400 * MS, 600 * MS)) is None
+    assert recovered_ns(rates, "host0", "eth1", FAULT, 400 * MS, (400 * MS, 420 * MS)) is None
+    assert recovered_ns(rates, "nobody", "eth1", FAULT, 400 * MS, (400 * MS, 600 * MS)) is None
 
 
 def flapping(stops_ns: tuple[int, int] = (0, 0), up_mbit_s: int = 50) -> pd.DataFrame:
@@ -164,12 +173,12 @@ def flapping(stops_ns: tuple[int, int] = (0, 0), up_mbit_s: int = 50) -> pd.Data
 def test_a_nic_that_flaps_is_no_measure_of_the_others(stops: tuple[int, int], took: float, up_mbit_s: int) -> None:
     # With eth1 the host sends 100 Mbit/s later or more, and eth0 alone may be faster, which it cannot without eth1.
     rates = throughput(flapping(stops, up_mbit_s))
-    assert recovery_ns(rates, "host0", "eth1", FAULT, 400 * MS, (400 * MS, 800 * MS)) == took
+    assert recovered_ns(rates, "host0", "eth1", FAULT, 400 * MS, (400 * MS, 800 * MS)) == took
 
 
 def test_without_time_that_the_nic_is_down_later_it_is_not_known() -> None:
     rates = throughput(flapping())
-    assert recovery_ns(rates, "host0", "eth1", FAULT, 400 * MS, (450 * MS, 500 * MS)) is None
+    assert recovered_ns(rates, "host0", "eth1", FAULT, 400 * MS, (450 * MS, 500 * MS)) is None
 
 
 def sampled(mbit_s: Callable[[int], int], fine_until_ns: int = 500 * MS) -> pd.DataFrame:
@@ -183,7 +192,7 @@ def sampled(mbit_s: Callable[[int], int], fine_until_ns: int = 500 * MS) -> pd.D
 def test_bursts_of_a_millisecond_are_no_level_to_return_to() -> None:
     """Two NICs that take turns: every third millisecond has twice the rate of the others, healthy or not."""
     rates = throughput(sampled(lambda at: 100 if at % 3 == 0 else 50))
-    assert recovery_ns(rates, "host0", "eth1", FAULT, 250 * MS, (260 * MS, 600 * MS)) == 0
+    assert recovered_ns(rates, "host0", "eth1", FAULT, 250 * MS, (260 * MS, 600 * MS)) == 0
 
 
 @pytest.mark.parametrize(
@@ -200,7 +209,7 @@ def test_what_never_returned_in_the_hit_iteration_is_the_pause_or_not_known(
     mbit_s: Callable[[int], int], took: float | None
 ) -> None:
     rates = throughput(sampled(mbit_s))
-    assert recovery_ns(rates, "host0", "eth1", FAULT, 300 * MS, (300 * MS, 600 * MS)) == took
+    assert recovered_ns(rates, "host0", "eth1", FAULT, 300 * MS, (300 * MS, 600 * MS)) == took
 
 
 def test_a_host_of_one_nic_has_no_other() -> None:
@@ -230,13 +239,13 @@ def one_nic(down_ns: tuple[int, int], back_ns: int, flaps: bool = True) -> pd.Da
 def test_a_system_that_uses_only_the_struck_nic_is_back_when_that_nic_is(flaps: bool) -> None:
     """Gloo with a NIC that flaps: 0 was told, because nothing is as fast as what the idle NIC carried later."""
     rates = throughput(one_nic((FAULT, FAULT + 44 * MS), FAULT + 150 * MS, flaps))
-    assert recovery_ns(rates, "host0", "eth1", FAULT, 400 * MS, (400 * MS, 800 * MS)) == 150 * MS
+    assert recovered_ns(rates, "host0", "eth1", FAULT, 400 * MS, (400 * MS, 800 * MS)) == 150 * MS
 
 
 def test_a_host_that_sends_nothing_later_tells_nothing() -> None:
     silent = one_nic((FAULT, 810 * MS), 810 * MS, flaps=False)
     for samples in (silent, silent[silent["nic"] == "eth1"]):
-        assert recovery_ns(throughput(samples), "host0", "eth1", FAULT, 400 * MS, (400 * MS, 800 * MS)) is None
+        assert recovered_ns(throughput(samples), "host0", "eth1", FAULT, 400 * MS, (400 * MS, 800 * MS)) is None
 
 
 def test_a_burst_before_the_silence_of_a_black_hole_is_no_return() -> None:
@@ -250,3 +259,94 @@ def test_a_burst_before_the_silence_of_a_black_hole_is_no_return() -> None:
     gone = flapping["t_ns"].between(*first) | (flapping["t_ns"] >= 390 * MS)
     flapping.loc[(flapping["nic"] == "eth1") & gone, "up"] = False
     assert recovered(flapping, window) == 11 * MS, "another loss may be its cause"
+
+
+HEALTHY = [(FAULT - 480 * MS, FAULT - 240 * MS), (FAULT - 240 * MS, FAULT + 200 * MS)]
+"""The iterations that began before the fault, the one that it hit among them."""
+
+
+def paused(*pauses_ms: tuple[int, int], every_ms: int = 1, usual_ms: int = 0, bursts: bool = False) -> pd.DataFrame:
+    """eth0 sends 50 Mbit/s, except in `pauses_ms` after the fault and for `usual_ms` of every 60 before it; `bursts`
+    make up for every pause right after it. eth1 dies. Samples are `every_ms` apart before the fault, then one."""
+    quiet = [(lo, hi) for lo, hi in pauses_ms]
+    quiet += [(at, at + usual_ms) for at in range(-480, 0, 60)]
+    sent, rows = {"eth0": 0, "eth1": 0}, []
+    for at in range(-600, 600):
+        if at >= 0 or at % every_ms == 0:
+            rows += [(FAULT + at * MS, "host0", nic, 0, count, True) for nic, count in sent.items()]
+        made_up = sum(hi - lo for lo, hi in quiet if bursts and at == hi)
+        idle = any(lo <= at < hi for lo, hi in quiet)
+        sent["eth0"] += 0 if idle else 6_250 * (1 + made_up)
+        sent["eth1"] += 0 if idle or at >= 0 else 6_250
+    return pd.DataFrame(rows, columns=["t_ns", "host", "nic", "rx_bytes", "tx_bytes", "up"])
+
+
+def told(samples: pd.DataFrame, healthy: Sequence[tuple[int, int]] = HEALTHY) -> tuple[float, float | None]:
+    """What is told of a trial in ms: the time, and the most that it may be."""
+    after = FAULT + 200 * MS, FAULT + 590 * MS
+    found = recovery(throughput(samples), "host0", "eth1", FAULT, after[0], after, healthy)
+    assert found is not None
+    return found.took_ns / MS, None if found.most_ns is None else found.most_ns / MS
+
+
+@pytest.mark.parametrize(
+    ("stop", "by_means", "told_now"),
+    [
+        ((1, 3), 0.0, (0.0, 4.0)),  # as long as two samples: not told from none
+        ((1, 5), 0.0, (5.0, 6.0)),
+        ((0, 9), 0.0, (9.0, 10.0)),
+        ((6, 8), 0.0, (0.0, 9.0)),
+        ((5, 9), 0.0, (9.0, 10.0)),
+        ((0, 31), 31.0, (31.0, 32.0)),
+    ],
+)
+def test_a_stop_that_a_burst_makes_up_for_is_one(
+    stop: tuple[int, int], by_means: float, told_now: tuple[float, float]
+) -> None:
+    """The mean of 10 ms did not show it, or showed a time before its end."""
+    samples = paused(stop, bursts=True)
+    assert told(samples, ()) == (by_means, None)
+    assert told(samples) == told_now
+
+
+@pytest.mark.parametrize(
+    ("pauses", "told_now"),
+    [
+        ([(2, 11)], (0.0, 12.0)),
+        ([(2, 15)], (15.0, 16.0)),
+        ([(2, 32)], (32.0, 33.0)),
+        ([(2, 32), (40, 70)], (70.0, 71.0)),
+        ([(2, 32), (40, 49)], (32.0, 33.0)),
+        ([], (0.0, 2.0)),
+        ([(40, 49)], (0.0, 2.0)),
+    ],
+)
+def test_a_pause_as_long_as_those_before_the_fault_is_no_stop(
+    pauses: list[tuple[int, int]], told_now: tuple[float, float]
+) -> None:
+    """Healthy traffic pauses for 9 ms now and then."""
+    assert told(paused(*pauses, usual_ms=9)) == told_now
+
+
+def test_the_mean_takes_a_usual_pause_for_a_stop() -> None:
+    assert told(paused((2, 11), usual_ms=9), ())[0] > 0
+
+
+@pytest.mark.parametrize("healthy", [(), [(FAULT - 150 * MS, FAULT)]])
+def test_without_a_baseline_the_mean_alone_tells(healthy: list[tuple[int, int]]) -> None:
+    assert told(paused((1, 5), bursts=True), healthy) == (0.0, None)
+    assert told(paused((0, 31)), healthy) == (31.0, None)
+
+
+def test_samples_of_10_ms_before_the_fault_are_no_baseline() -> None:
+    assert told(paused((0, 31), every_ms=10)) == (31.0, None)
+
+
+def test_slow_traffic_without_a_stop_is_told_as_what_it_may_be() -> None:
+    """A host that sends half as fast for 40 ms does not stop; whether the failure slowed it is not known."""
+    samples = paused()
+    slow = (samples["nic"] == "eth0") & (samples["t_ns"] > FAULT)
+    lost = ((samples["t_ns"] - FAULT) / MS).clip(upper=40) * 3_125
+    samples["tx_bytes"] -= lost.where(slow, 0).astype("int64")
+    took, most = told(samples)
+    assert took == 0 and most == told(samples, ())[0] > 30

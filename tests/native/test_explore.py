@@ -86,9 +86,10 @@ def test_a_black_hole_costs_a_call_no_time_out() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_sick_nic_costs_no_more_than_a_dead_one() -> None:
-    """In virtual time, by a few seeds."""
-    done = explore("--sick", "3")
+@pytest.mark.parametrize(("seeds", "less"), [(1, 0.08), pytest.param(3, 0.0, marks=pytest.mark.long)])
+def test_a_sick_nic_costs_no_more_than_a_dead_one(seeds: int, less: float) -> None:
+    """In virtual time, by a few seeds; a single one may leave `less` of a dead NIC's speed than the median of three."""
+    done = explore("--sick", str(seeds))
     line = r"^(\w+) +[\d.]+ calls/s, +([\d.]+) of dead, at least +[\d.]+$"
     left = {name: float(share) for name, share in re.findall(line, done.stdout, re.MULTILINE)}
     assert len(left) == len(done.stdout.splitlines()) == 64
@@ -98,10 +99,10 @@ def test_a_sick_nic_costs_no_more_than_a_dead_one() -> None:
         # Decision 49: losses, NICs of half the rate and reordering under small calls.
         open_yet = "KiB_" in name and kind.startswith(("lossy_1", "bursts", "at_a_half", "at_a_hundredth"))
         if name.startswith("64KiB_"):
-            assert share >= 0.8, done.stdout
+            assert share >= 0.8 - less, done.stdout
         # A delay is measured against answers on the other NICs, which are full. Medians of three seeds scatter by 4 %.
         if not open_yet and kind not in ("delayed_60_ms", "reordered_10_ms"):
-            assert share >= 0.94, done.stdout
+            assert share >= 0.94 - less, done.stdout
 
 
 @pytest.mark.slow

@@ -7,7 +7,8 @@ another goes through rank 0, which keeps it until the recipient asks for it.
 
 A rank that has waited for long announces AT which of its calls it is, so that ranks that called different things find
 out. The first failure that reaches rank 0 (a rank's own FAILED, or a rank that is gone without LEAVE) is the cause.
-Every rank receives the same cause: one line, and the kind of error to raise.
+Every rank receives the same cause: one line, and the kind of error to raise. A rank whose connections were ended by
+others ASKs all for it.
 """
 
 import os
@@ -25,7 +26,7 @@ from r2ccl_core.control.ways import Way, listen
 from r2ccl_core.errors import MismatchedCallError, PeerLostError, R2cclError, TransportError, UsageError
 from r2ccl_core.host.forks import not_for_children
 
-_GIVE, _RESULT, _FAILED, _LEAVE, _NOTE, _AT, _TELL = range(1, 8)
+_GIVE, _RESULT, _FAILED, _LEAVE, _NOTE, _AT, _TELL, _ASK = range(1, 9)
 _LENGTH = struct.Struct("!Q")
 _CAUSE_PATIENCE_S = 2.0
 LONG_S = 2.0
@@ -53,18 +54,20 @@ class Bootstrap:
         secret: str | None = None,
         on_abort: Callable[[str], None] = lambda reason: None,
         on_note: Callable[[int, bytes], None] = lambda rank, data: None,
+        on_ask: Callable[[], str] = str,
     ) -> None:
         """Connects all ranks; raises `TransportError` if some are missing after `timeout_s`.
 
         `patience_s` is how long an agreement waits for the last rank. `give_up_s` is how long a rank may be silent over
         every network before it counts as gone (at least `reach.LEAST_PATIENCE_S`). `secret` (default: R2CC_SECRET)
         keeps strangers out. `on_abort` is called once with the cause, on the thread that learns it first. `on_note` is
-        called with each note and the rank that sent it, on any thread; it must not wait.
+        called with each note and the rank that sent it, on any thread; it must not wait. Nor must `on_ask`, which says
+        why this rank cannot go on, or nothing if it can: for others that ask (`ask_cause`).
         """
         check_rank(rank, size)
         self.rank, self.size = rank, size
         self._patience_s = patience_s
-        self._on_abort, self._on_note = on_abort, on_note
+        self._on_abort, self._on_note, self._on_ask = on_abort, on_note, on_ask
         self._changed = threading.Condition()  # guards what follows
         self._gathering = 0
         self._given: dict[int, bytes] = {}  # rank 0: parts of the gathering under way
@@ -127,6 +130,16 @@ class Bootstrap:
     def routes(self) -> Mapping[int, str]:
         """The way by which each of them is reached now."""
         return self._star.routes() if self._star is not None else {}
+
+    def ask_cause(self, timeout_s: float) -> str | None:
+        """The cause, for which all ranks are asked: one that waits in an agreement does not notice that connections
+        have failed which it does not use. `None` if nobody knows of one within `timeout_s`."""
+        if self._star is not None and self._cause is None:
+            if self.rank == 0:
+                self._ask_all()
+            else:
+                self._star.send(0, _ASK, 0, b"")
+        return self.await_cause(timeout_s)
 
     def await_cause(self, timeout_s: float) -> str | None:
         """The cause, which may arrive within `timeout_s`."""
@@ -335,6 +348,10 @@ class Bootstrap:
                 self._keep(rank, name, data)
             elif self._star is not None and number < self.size:
                 self._star.send(number, _TELL, rank, body)
+        elif kind == _ASK and self.rank == 0:
+            self._ask_all()
+        elif kind == _ASK:
+            self._answer()
         elif kind == _AT:
             self._compare(rank, number, body.decode("utf-8", "replace"))
         elif kind == _LEAVE:
@@ -344,6 +361,19 @@ class Bootstrap:
             self._miss_leavers()
             if self._star is not None:
                 self._star.let_go(rank)
+
+    def _ask_all(self) -> None:
+        """Rank 0: asks every rank why it cannot go on."""
+        assert self._star is not None
+        self._star.send_all(_ASK, 0, b"")
+        self._answer()
+
+    def _answer(self) -> None:
+        reason = self._on_ask()
+        if reason and self.rank == 0:
+            self._decide(reason)
+        elif reason and self._star is not None:
+            self._star.send(0, _FAILED, _KINDS.index(PeerLostError), _one_line(reason).encode())
 
     def _compare(self, rank: int, number: int, what: str) -> None:
         """Rank 0: `rank` waits in its call `number`, which is `what`."""

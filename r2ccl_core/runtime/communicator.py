@@ -157,6 +157,7 @@ class Communicator:
                 give_up_s=self._nets.outer.give_up_ms / 1e3,
                 on_abort=on_abort,
                 on_note=lambda *note: notes.put(note),
+                on_ask=partial(_why_ended, rank, self._nets),
             )
         except BaseException:
             self._nets.close()
@@ -478,9 +479,9 @@ class Communicator:
             yield
         except R2cclError as error:
             own = f"rank {self.rank}: {error}"
-            hearsay = any(words in own for words in _HEARSAY)
             group = self._bootstrap
-            cause = group.await_cause(_HEARSAY_S if hearsay else 0) or group.abort(own, type(error))
+            told = group.ask_cause(_HEARSAY_S) if _is_hearsay(own) else group.cause
+            cause = told or group.abort(own, type(error))
             raise (type(error)(cause) if cause == own else group.error()) from error
         except BaseException as error:
             self.abort(_one_line(error))
@@ -685,6 +686,16 @@ class Communicator:
 def _one_line(error: BaseException) -> str:
     text = str(error).strip().partition("\n")[0]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _is_hearsay(reason: str) -> bool:
+    return any(words in reason for words in _HEARSAY)
+
+
+def _why_ended(rank: int, nets: Nets) -> str:
+    """Why a connection of this rank ended for good, of which the others know only that it did; empty if none has."""
+    ends = (event["detail"] for event in nets.stats()["events"] if event["kind"] == "failed")
+    return next((f"rank {rank}: {reason}" for reason in ends if not _is_hearsay(reason)), "")
 
 
 def _shut(nets: Nets, reason: str) -> None:

@@ -72,6 +72,21 @@ def test_an_exchange_gives_every_rank_every_part_in_order(root: str, size: int, 
     assert gathered == [[parts] * 3] * size
 
 
+@pytest.mark.parametrize(("asks", "knows"), [(0, 1), (1, 0), (1, 2)])
+def test_a_rank_that_waits_elsewhere_says_why_the_connections_of_others_ended(root: str, asks: int, knows: int) -> None:
+    def work(rank: int) -> Any:
+        why = (lambda: "NIC eth0 was lost") if rank == knows else str
+        return on_rank(rank, 3, root, ask if rank == asks else Bootstrap.barrier, on_ask=why)
+
+    def ask(group: Bootstrap) -> None:
+        assert group.ask_cause(60) == "NIC eth0 was lost"
+        group.barrier()
+
+    with ThreadPoolExecutor(3) as pool:
+        told = list(pool.map(work, range(3)))
+    assert [(type(error), str(error)) for error in told] == [(PeerLostError, "NIC eth0 was lost")] * 3
+
+
 def test_an_agreement_that_is_complete_after_the_end_ends_on_no_rank(root: str) -> None:
     given = threading.Event()
 
@@ -492,10 +507,11 @@ def test_an_unexpected_error_of_the_watching_thread_ends_the_group_with_it(root:
     def bug(rank: int, data: bytes) -> None:
         raise ZeroDivisionError("a bug")
 
+    def join(rank: int) -> Bootstrap:
+        return Bootstrap(rank, 3, root, on_note=bug) if rank == culprit else Bootstrap(rank, 3, root)
+
     with ThreadPoolExecutor(3) as pool:
-        groups = list(
-            pool.map(lambda rank: Bootstrap(rank, 3, root, **({"on_note": bug} if rank == culprit else {})), range(3))
-        )
+        groups = list(pool.map(join, range(3)))
         if culprit == 0:
             groups[1].note(b"x")
         else:

@@ -23,6 +23,7 @@ from harness.cluster.checks.finding import Finding, Severity
 from harness.commands.cli import app
 from harness.commands.cluster_check import print_findings
 from harness.errors import ExitCode, ExperimentError, MistakeError
+from harness.experiment.examples import found
 from harness.experiment.file import load
 from harness.sweep.plan import parse_only, plan
 from harness.terminal import complain, console, folded, say
@@ -410,3 +411,17 @@ def test_a_cluster_that_is_up_ends_with_the_status_of_its_signal(stop: str, stat
         assert any(line.startswith("up; ") for line in running.stdout)
         running.send_signal(getattr(signal, stop))
         assert running.wait(60) == status
+
+
+def test_a_bare_name_is_the_experiments_even_where_a_folder_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The root of a checkout has the package faults/ and experiments/faults.toml."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "faults").mkdir()
+    assert found(Path("faults")) == ROOT / "experiments" / "faults.toml"
+    for own in (Path("faults.toml"), tmp_path / "faults", Path("other")):
+        own.mkdir(exist_ok=True)
+        assert found(own) == own
+    (tmp_path / "allreduce").touch()
+    assert found(Path("allreduce")) == Path("allreduce")

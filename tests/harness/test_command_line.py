@@ -278,6 +278,10 @@ def escaped_in(folder: Path, words: list[str]) -> str:
         ["sweep", OBEYED],
         ["compare", OBEYED, OBEYED],
         ["init", "--system", OBEYED],
+        ["sweep", f"--{OBEYED}"],
+        ["sweep", ALLREDUCE, OBEYED],
+        ["completion", OBEYED],
+        [OBEYED],
     ],
 )
 def test_a_terminal_shows_a_wrong_argument_and_does_not_obey_it(tmp_path: Path, words: list[str]) -> None:

@@ -39,13 +39,13 @@ def is_narrow() -> bool:
 def console(wide: int = WIDTH, *, stderr: bool = False) -> "Console":
     """Where tables and coloured lines go; `wide` columns where that is not decided by the terminal or COLUMNS.
 
-    Names come from files: a bracket in one is a bracket, not a style, and `:x:` is no picture.
+    Names come from files: a bracket in one is a bracket, not a style, `:x:` is no picture, and ESC is `\\x1b`.
     """
-    from rich.console import Console  # takes a twentieth of a second, which `--help` need not wait for
+    from harness.harmless import HarmlessConsole
 
     plain = bool(os.environ.get("NO_COLOR"))  # rich would leave out colours alone, not bold letters
     columns = width(stderr) or wide
-    return Console(
+    return HarmlessConsole(
         width=columns, markup=False, emoji=False, highlight=False, stderr=stderr, color_system=None if plain else "auto"
     )
 

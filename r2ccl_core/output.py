@@ -12,6 +12,7 @@ import io
 import os
 import select
 import sys
+import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
@@ -26,6 +27,23 @@ LEFT = (errno.EPIPE, errno.EBADF)
 """Errors that mean that the reader has left, or never existed."""
 UNWRITTEN = 74
 """The exit status of a command that only prints, if its output could not be written."""
+
+OBEYED = ("Cc", "Cf", "Zl", "Zp")
+"""The kinds of characters that a terminal obeys instead of showing them: controls, directions of writing, ends of
+lines."""
+OF_WORDS = "\n\t\N{ZERO WIDTH JOINER}\N{ZERO WIDTH NON-JOINER}\N{SOFT HYPHEN}"
+"""Those of them that text may hold."""
+
+
+def harmless(text: str) -> str:
+    """`text` as a terminal shows it and does not obey it: ESC is ``\\x1b``. Letters of every language stay."""
+    if text.isprintable():
+        return text
+    return "".join(ascii(letter)[1:-1] if _is_obeyed(letter) else letter for letter in text)
+
+
+def _is_obeyed(letter: str) -> bool:
+    return unicodedata.category(letter) in OBEYED and letter not in OF_WORDS
 
 
 _told: list[str] = []

@@ -49,6 +49,18 @@ def counts(trial: Trial, since_effect_ms: float) -> bool:
     return not error_ms or 2 * error_ms < since_effect_ms
 
 
+def error_text(trial: Trial) -> str:
+    """When the error of a trial came, as its reason says it: ``5.64 ms after the fault``, with ``at most`` where it may
+    as well have come at once; empty: not known."""
+    after_ns = trial.error.after_fault_ns if trial.error else None
+    if after_ns is None:
+        return ""
+    if after_ns < 0:
+        return "before the fault"
+    at_most = "" if counts(trial, after_ns / 1e6) else "at most "
+    return f"{at_most}{number(after_ns / 1e6)} ms after the fault"
+
+
 def uncertain_effects(errors_ms: "pd.Series[float]", left_out: int = 0) -> str:
     """In how many trials (by `effect_error_ms`) times from the fault's effect may be wrong, and by how much, and how
     many are left out for that; empty: none is."""

@@ -230,10 +230,24 @@ def _trial(path: Path, systems: Iterable[str]) -> Trial:
     named = [name for name in (trial.system, *systems) if trial.trial_id.startswith(f"{name}-")]
     if named and trial.system not in named:
         raise SchemaError(f"{path}: system: {trial.system[:80]!r} is not that of its trial_id; {EDITED}")
-    timeless = next((at for at, i in enumerate(trial.iterations) if not i.duration_ns), None)
-    if timeless is not None and trial.source == "measured":
-        raise SchemaError(f"{path}: iterations.{timeless}.duration_ns: no iteration takes 0 ns; {EDITED}")
+    if told := _contradiction(trial):
+        raise SchemaError(f"{path}: {told}; {EDITED}")
     return trial
+
+
+def _contradiction(trial: Trial) -> str:
+    """The first thing that no trial can hold, with its place; empty: there is none."""
+    seen: set[int] = set()
+    for at, iteration in enumerate(trial.iterations):
+        if not iteration.duration_ns and trial.source == "measured":
+            return f"iterations.{at}.duration_ns: no iteration takes 0 ns"
+        if iteration.iteration in seen:
+            return f"iterations.{at}.iteration: {iteration.iteration} is there already"
+        seen.add(iteration.iteration)
+    for at, fault in enumerate(trial.faults):
+        if fault.t_after_ns < fault.t_before_ns:
+            return f"{f'further_faults.{at - 1}' if at else 'fault'}.t_after_ns: lies before t_before_ns"
+    return ""
 
 
 def _within(folder: Path, line: str) -> str:

@@ -7,7 +7,7 @@ Wrong elements are counted over all trials. Cells whose trials all stayed inconc
 that it is without them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from reports.headline import Line, at_largest
@@ -249,21 +249,37 @@ def _of(what: str) -> str:
 
 def _after(cells: Sequence[Line], own: Sequence[Line], metric: str) -> Cell:
     if _all_stopped(cells):
-        known = [line for line in own if line["error_after_ms"].n]
-        late = max(known, key=lambda line: line.worst["error_after_ms"], default=None)
-        unsure = sum(line.unknown(METRICS["error_after_ms"]) for line in own)
-        erred = sum(line["error_after_ms"].n for line in own) + unsure
-        untimed = f"when is not known in {unsure} of {plural(erred, 'trial')}" if unsure else ""
-        if late is None:
-            return Cell("stopped", caveat=untimed)
-        at = "" if any(late.size_bytes == line.size_bytes for line in cells) else at_size(late.size_bytes)
-        ended = sum(line.stopped for line in own)
-        without = ended - erred
-        caveat = f"without an error: {without} of {plural(ended, 'trial')}" if without else ""
-        told = f"at most {number(late.worst['error_after_ms'])} ms after the fault{at}"
-        return Cell("stopped", told, "; ".join(filter(None, (caveat, untimed))))
+        return _stopped(cells, own)
     cell, stopped = _spread(cells, metric), [line for line in cells if _all_stopped([line])]
     return _with_caveat(cell, f"stopped: {named(stopped, cells)}" if stopped else "")
+
+
+def _stopped(cells: Sequence[Line], own: Sequence[Line]) -> Cell:
+    """How late the latest known error came, at any size, and in how many trials of the size shown that is not known;
+    then the first stands beside the second, since it is of the others."""
+    shown = {id(line) for line in cells}
+    smaller = [line for line in own if id(line) not in shown]
+    latest, untold = _latest_error(own, {line.size_bytes for line in cells}), _without_time(cells)
+    elsewhere = [f"{text} at other sizes" for text in _without_time(smaller)]
+    detail = "\n".join(filter(None, ("" if untold else latest, *elsewhere)))
+    return Cell("stopped", detail, "; ".join(filter(None, (latest, *untold))) if untold else "")
+
+
+def _latest_error(own: Sequence[Line], sizes: Collection[int]) -> str:
+    known = [line for line in own if line["error_after_ms"].n]
+    if not known:
+        return ""
+    late = max(known, key=lambda line: line.worst["error_after_ms"])
+    at = "" if late.size_bytes in sizes else at_size(late.size_bytes)
+    return f"at most {number(late.worst['error_after_ms'])} ms after the fault{at}"
+
+
+def _without_time(lines: Sequence[Line]) -> list[str]:
+    """In how many trials that stopped there is no error, and in how many of the others its time is not known."""
+    ended, unsure = sum(line.stopped for line in lines), sum(line.unknown(METRICS["error_after_ms"]) for line in lines)
+    erred = sum(line["error_after_ms"].n for line in lines) + unsure
+    told = [f"without an error: {ended - erred} of {plural(ended, 'trial')}"] if ended > erred else []
+    return [*told, f"when is not known in {unsure} of {plural(erred, 'trial')}"] if unsure else told
 
 
 def _all_stopped(cells: Sequence[Line]) -> bool:

@@ -16,7 +16,7 @@ import jinja2
 from markupsafe import Markup
 
 from reports import columns, palette, wording
-from reports.effect import effect_text
+from reports.effect import effect_text, error_text
 from reports.flat import flat
 from reports.headline import Line
 from reports.metrics.cost import not_known
@@ -131,6 +131,7 @@ def html(content: Content, live: Live | None = None) -> str:
         "capital": lambda text: text[:1].upper() + text[1:],
         "plain": plain,
         "effect": effect_text,
+        "error_text": error_text,
         "key": sort_key,
         "network": network_text,
         "iterations": iterations_text,

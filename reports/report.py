@@ -63,7 +63,7 @@ from reports.summary import scope, sentences
 from reports.targets import Target, targets
 from reports.trial import Trial
 from reports.unwatched import unwatched_hosts
-from reports.wording import at_size, ended, number, plural
+from reports.wording import NOT_KNOWN, at_size, ended, number, plural
 
 MOST_NAMED = 4
 """At most so many trials are named in a line about several."""
@@ -410,8 +410,9 @@ def _story(run: LoadedRun, trial: Trial) -> str:
             text = f"{what}: {number(value)} {METRICS[name].unit}".strip()
             doubtful = METRICS[name].from_effect and effect_error_ms(trial) > 0
             told.append(f"{text}, {effect_text(trial)}" if doubtful else text)
-        elif METRICS[name].is_unsure(view):
-            told.append(f"{METRICS[name].in_short}: not known, {effect_text(trial)}")
+        elif (unsure := METRICS[name].unsure(view)) is not None:
+            known = f"at most {number(unsure)} {METRICS[name].unit}" if METRICS[name].at_most else NOT_KNOWN
+            told.append(f"{METRICS[name].in_short}: {known}, {effect_text(trial)}")
     return "; ".join([*told, *filter(None, [cost.not_known(view)]), ended(trial.status, expected=trial.expected)])
 
 

@@ -402,11 +402,13 @@ def _ends(values: Sequence[float]) -> tuple[float, float]:
 def _comparisons(frame: pd.DataFrame) -> list[str]:
     """Systems that went on, in pairs, at the largest size: time after the fault in the same run and repeat."""
     going = frame[frame["after_ms"].notna() & frame["faulted"]]
-    told, too_few, apart = [], 0, 0
+    told, short, apart = [], list[tuple[int, int]](), 0
     several = going["case"].nunique() > 1
     for name, case in going.groupby("case", sort=False):
         part = case[case["size_bytes"] == case["size_bytes"].max()]
-        at = at_size(int(part["size_bytes"].iloc[0])) + (f" ({name})" if several else "")
+        size_bytes = int(part["size_bytes"].iloc[0])
+        ran = frame[(frame["case"] == name) & (frame["size_bytes"] == size_bytes)]
+        at = at_size(size_bytes) + (f" ({name})" if several else "")
         for first, second in combinations(dict.fromkeys(part["system"]), 2):
             one, other = _by_repeat(part, first), _by_repeat(part, second)
             if not one.keys() & other.keys():
@@ -414,18 +416,26 @@ def _comparisons(frame: pd.DataFrame) -> list[str]:
                 continue
             found = stats.paired(one, other)
             if found.conclusion == "too few pairs":
-                too_few += 1
+                short.append((found.n, len(_by_repeat(ran, first).keys() & _by_repeat(ran, second).keys())))
             else:
                 told.append(_compared(found, first, second, at))
-    unsaid = (
-        f"Too few repeats in one run to say which of two systems is faster after the fault, in "
-        f"{plural(too_few, 'case')}; it takes at least {stats.MIN_PAIRS}."
-    )
     elsewhere = "Systems of different runs are not compared here: `harness compare` does that."
     several_runs = apart and frame["run"].nunique() > 1
     more = len(told) - MOST_COMPARISONS
     left_out = [f"{plural(more, 'more comparison')} of two systems: see the table of all numbers."] if more > 0 else []
-    return [*told[:MOST_COMPARISONS], *left_out, *([unsaid] if too_few else []), *([elsewhere] if several_runs else [])]
+    return [*told[:MOST_COMPARISONS], *left_out, *_too_few(short), *([elsewhere] if several_runs else [])]
+
+
+def _too_few(short: Sequence[tuple[int, int]]) -> list[str]:
+    """The comparisons that have too few pairs, each with the pairs that are known and those that were run: of few
+    repeats in one sentence, of few known ones in another."""
+    unknown = [pair for pair in short if pair[1] >= stats.MIN_PAIRS]
+    least, few = f"it takes at least {stats.MIN_PAIRS}.", len(short) - len(unknown)
+    which = "to say which of two systems is faster after the fault, in"
+    pairs = ", ".join(dict.fromkeys(f"{known} of {ran}" for known, ran in unknown))
+    told = [f"Too few repeats in one run {which} {plural(few, 'case')}; {least}"] if few else []
+    told += [f"Too few pairs {which} {plural(len(unknown), 'case')}: {pairs} are known; {least}"] if unknown else []
+    return told
 
 
 def _compared(found: stats.Difference, first: str, second: str, at: str) -> str:

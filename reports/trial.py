@@ -46,7 +46,7 @@ class Iteration(Stored):
     phase: Phase
     t_ns: Int64
     duration_ns: Annotated[Int64, Field(ge=0)]
-    wrong: Int64 | None = None
+    wrong: Annotated[Int64, Field(ge=0)] | None = None
     """Wrong elements over all ranks; None if nothing was checked."""
     algbw_gbs: FiniteFloat | None = None
     busbw_gbs: FiniteFloat | None = None

@@ -1,6 +1,5 @@
 """``harness clean``: removes what crashed sweeps left behind, on this machine or on the hosts of an inventory."""
 
-import sys
 from pathlib import Path
 
 from harness.cluster.clean import clean
@@ -11,6 +10,7 @@ from harness.errors import ExitCode, HostError
 from harness.hosts.base import Host
 from harness.hosts.each import for_each
 from harness.hosts.leftovers import remove_leftovers
+from harness.terminal import complain
 
 
 def clean_here(everything: bool) -> ExitCode:
@@ -31,7 +31,7 @@ def clean_hosts(inventory: Path, everything: bool) -> ExitCode:
         for_each(places, lambda place: place.close())
     errors = [result for result in results.values() if isinstance(result, HostError)]
     for error in errors:
-        print(error, file=sys.stderr)
+        complain(str(error))
     done = [f"{name}: {line}" for name, lines in results.items() if not isinstance(lines, HostError) for line in lines]
     unseen = [f"{name}: not examined" for name, lines in results.items() if isinstance(lines, HostError)]
     _told([*done, *unseen])

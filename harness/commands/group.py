@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from harness.commands.reported import Ended
-from r2ccl_core.output import printed
+from r2ccl_core.output import harmless, printed
 
 HELP_COLUMNS = 110
 """Longer lines of prose are hard to read."""
@@ -18,6 +18,9 @@ LEAST_COLUMNS = 30
 """Help is no narrower, even if the terminal is."""
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": HELP_COLUMNS}
 """Typer's options for a program; its groups and commands inherit them."""
+
+USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
+"""The parser's every complaint about arguments, which Typer does not export."""
 
 
 class Group(TyperGroup):
@@ -57,23 +60,40 @@ class Group(TyperGroup):
         """Lets help be as narrow as the terminal; Click's own is never narrower than 50 columns."""
         columns = min(shutil.get_terminal_size().columns, HELP_COLUMNS) - 2
         extra.setdefault("terminal_width", max(columns, LEAST_COLUMNS))
-        with _help_is_output():
+        with _harmless_errors(), _help_is_output():
             return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: Any) -> Any:
         """Runs a command."""
-        try:
-            with _help_is_output():
-                return super().invoke(ctx)
-        except typer.BadParameter as error:
-            from pydantic import ValidationError
+        with _harmless_errors(), _in_our_words(), _help_is_output():
+            return super().invoke(ctx)
 
-            from r2ccl_core.validation import in_our_words
 
-            if isinstance(error.__cause__, ValidationError):
-                said = in_our_words(error.__cause__.errors(include_url=False)[0])
-                error.message = said.removesuffix(" without quotes")  # our message already says so
-            raise
+@contextmanager
+def _harmless_errors() -> Iterator[None]:
+    """What the parser says of a wrong argument shows the argument's control characters escaped."""
+    try:
+        yield
+    except USAGE_ERROR as error:
+        told: Any = error
+        told.message = harmless(told.message)
+        raise
+
+
+@contextmanager
+def _in_our_words() -> Iterator[None]:
+    """Replaces what pydantic says of an argument."""
+    try:
+        yield
+    except typer.BadParameter as error:
+        from pydantic import ValidationError
+
+        from r2ccl_core.validation import in_our_words
+
+        if isinstance(error.__cause__, ValidationError):
+            said = in_our_words(error.__cause__.errors(include_url=False)[0])
+            error.message = said.removesuffix(" without quotes")  # our message already says so
+        raise
 
 
 @contextmanager

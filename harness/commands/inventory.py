@@ -17,6 +17,7 @@ from harness.cluster.inventory import Inventory
 from harness.errors import ExitCode, InventoryError, MistakeError
 from harness.experiment.tables import nearest
 from harness.sweep.provenance import collect
+from harness.terminal import complain
 from r2ccl_core.errors import UsageError
 from r2ccl_core.text_file import is_file, is_there, text_of
 from r2ccl_core.units import format_rate
@@ -102,7 +103,8 @@ def write(inventory: Inventory, out: Path, look: bool = True) -> ExitCode:
             found = discover(place)
         made, errors = found.inventory, [str(error) for error in found.errors.values()]
         print("".join(f"{note}\n" for note in found.notes), end="")
-    print("".join(f"{error}\n" for error in errors), end="", file=sys.stderr)
+    for error in errors:
+        complain(error)
     if made is None:
         return ExitCode.WRONG
     made = made.model_copy(update={"provenance": _provenance()})

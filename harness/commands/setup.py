@@ -2,7 +2,6 @@
 
 import json
 import shlex
-import sys
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -21,6 +20,7 @@ from harness.setup.base import Options, Stage
 from harness.setup.core_source import core_file
 from harness.setup.runner import STATUSES, Result, Tell, Worker, commands
 from harness.setup.stages.catalogue import STAGES, chosen
+from harness.terminal import complain
 
 _AT_ONCE = frozenset({"begun", "made", "to do", "failed", "blocked"})
 """Statuses that are reported at once; the others are reported at the end, once for all hosts with the same result."""
@@ -118,7 +118,7 @@ class Teller:
         for result, names in _alike([result for result in results if result.status not in _AT_ONCE]):
             self._print(ALL if len(names) == self._hosts else ", ".join(names), result)
         for error in errors:
-            print(error, file=sys.stderr)
+            complain(str(error))
         shown = ", ".join(f"{counts[name]} {name}" for name in STATUSES if counts[name])
         unreached_text = f", {len(errors)} host{'s' * (len(errors) > 1)} not set up" if errors else ""
         print(f"{len(found)} hosts: {shown or 'nothing examined'}{unreached_text}")

@@ -10,7 +10,7 @@ from typing import Any
 
 from harness.errors import ExitCode
 from harness.terminal import say
-from r2ccl_core.text_file import is_file, is_there
+from r2ccl_core.text_file import is_file, is_folder, is_there
 
 _HERE = Path(__file__).resolve().parent.parent
 FOLDERS = (_HERE / "experiments", _HERE.parent / "experiments")
@@ -28,8 +28,10 @@ def named(name: str) -> Path:
 
 
 def found(file: Path) -> Path:
-    """`file`; if it does not exist, the example experiment of that name, such as ``allreduce``."""
-    if is_there(file) or len(file.parts) != 1:
+    """`file`; if it does not exist, the example experiment of that name, such as ``allreduce``. So of a bare name that
+    is a folder's here, as ``faults`` in a checkout."""
+    is_bare_folder = not file.suffix and is_folder(file)
+    if len(file.parts) != 1 or (is_there(file) and not is_bare_folder):
         return file
     own = named(file.name.removesuffix(".toml"))
     return own if is_file(own) else file

@@ -146,12 +146,14 @@ class AxisModel(Model):
             return
         texts = [text for text, _ in self.points()]
         alike = Counter(map(fit, texts))
+        where = f"{at}.{'labels' if self.labels else 'values'}"
         for text in texts:
             if not 0 < len(text) <= MAX_TEXT:
-                yield Mistake(f"{at}.values", text, f"give labels of 1 to {MAX_TEXT} characters, one for each value")
+                yield Mistake(where, text, f"give labels of 1 to {MAX_TEXT} characters, one for each value")
                 return
             if alike[fit(text)] > 1:
-                yield Mistake(f"{at}.values", text, "is there more than once, or too like another; give labels")
+                remedy = "give every value its own" if self.labels else "give labels"
+                yield Mistake(where, text, f"is there more than once, or too like another; {remedy}")
                 return
         if self.label in GRID:
             yield Mistake(f"{at}.name", self.label, "is a dimension of every sweep; choose another name")

@@ -40,15 +40,18 @@ class RunFolder:
 
     @classmethod
     def create(cls, runs: Path, run: Run, toml: str, now: datetime | None = None) -> "RunFolder":
-        """A new folder for `run`."""
+        """A new folder for `run`; none is left where it cannot be written."""
         stamp = (now or datetime.now(UTC)).strftime("%Y%m%d-%H%M%S")
         name = f"{run.experiment['name']}-{stamp}"
+        folder = None
         try:
             folder = cls(next(p for p in _candidates(runs / name) if _made(p)))
             folder.trials.mkdir()
             write_whole(folder.path / "experiment.toml", toml)
             folder.write_run(run)
         except OSError as error:
+            if folder is not None:
+                shutil.rmtree(folder.path, ignore_errors=True)
             raise UsageError(f"{runs}: no run can be written there ({error.strerror}); use --out DIR") from error
         return folder
 

@@ -11,6 +11,7 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
@@ -34,6 +35,12 @@ NARROW_IN = 4.2
 """The same on a phone."""
 LETTER_IN = 0.072
 """The approximate width of a letter in a legend."""
+FILLED = 0.96
+"""Share of a figure's width that a measured legend may take: letters differ a little between PNG, SVG and PDF."""
+COARSE_DPI = 72
+"""Where a legend is measured: the fewer dots an inch has, the more of it letters take."""
+AIR_IN = 0.12
+"""Between the legends and the panels of a `fixed_sheet`."""
 HATCHES = ("", "////", "", "xxxx", "\\\\\\\\", "....", "", "----")
 """Hatches of bars: with the colours' lightness they distinguish bars in greyscale."""
 RUN_MARKERS = ("o", "s", "D", "^", "v", "P", "*", "h")
@@ -232,6 +239,40 @@ def legend_of(figure: Figure, handles: Sequence[Line2D | Patch]) -> None:
     rows = -(-len(handles) // columns)
     figure.set_figheight(figure.get_figheight() + 0.18 * max(0, rows - 2))
     figure.legend(handles=list(handles), loc="outside upper left", ncols=columns)
+
+
+def legends_above(figure: Figure, groups: Sequence[Sequence[Any]], **how: Any) -> None:
+    """A legend for each group of entries, one below the other above the panels of a `fixed_sheet`, each in as many
+    columns as fit the figure's width. The figure grows with their rows, so that the panels keep their height."""
+    usual = figure.dpi
+    figure.set_dpi(COARSE_DPI)
+    legends = [_fitting(figure, handles, how) for handles in groups if handles]
+    heights = [legend.get_window_extent().height / COARSE_DPI for legend in legends]
+    figure.set_dpi(usual)
+    _give_top(figure, sum(heights) + AIR_IN)
+    used = 0.0
+    for legend, height in zip(legends, heights, strict=True):
+        legend.set_bbox_to_anchor((0, 1 - used / figure.get_figheight()), figure.transFigure)
+        used += height
+
+
+def _fitting(figure: Figure, handles: Sequence[Any], how: Mapping[str, Any]) -> Legend:
+    """The legend with the most columns that the figure's width has room for; measured, as names differ in length."""
+    for columns in range(min(8, len(handles)), 0, -1):
+        legend = figure.legend(handles=handles, ncols=columns, loc="upper left", **how)
+        if columns == 1 or legend.get_window_extent().width <= FILLED * figure.bbox.width:
+            break
+        legend.remove()
+    return legend
+
+
+def _give_top(figure: Figure, top_in: float) -> None:
+    """Makes the margin above the panels so high; the panels and the margin below them stay as they are."""
+    old, at = figure.get_figheight(), figure.subplotpars
+    below, panels_in = at.bottom * old, (at.top - at.bottom) * old
+    new = below + panels_in + top_in
+    figure.set_figheight(new)
+    figure.subplots_adjust(bottom=below / new, top=(below + panels_in) / new)
 
 
 def with_values(frame: pd.DataFrame, column: str) -> list[str]:

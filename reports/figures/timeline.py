@@ -32,6 +32,8 @@ BETWEEN = "#808080"
 """Between the dark and the light that alternate."""
 MAX_LABELS = 3
 """Maximum number of different faults in the legend."""
+MAX_NICS = 12
+"""The same of NICs."""
 EVENT_MARKS = {
     "path_down": ("v", "path lost"),
     "migrated": ("D", "chunks moved"),
@@ -58,8 +60,7 @@ def draw(
     hosts = shown_hosts(trial, rates)
     with style.applied():
         panels = 0 if watched is None else watched["panel"].nunique()
-        top = 0.4 + (0.2 if panels else 0.0)
-        figure = style.fixed_sheet(8.6, 1.65 + top - 0.4 + 0.95 * len(hosts) + 0.9 * panels, (1.05, 0.5, 0.15, top))
+        figure = style.fixed_sheet(8.6, 1.65 + 0.95 * len(hosts) + 0.9 * panels, (1.05, 0.5, 0.15, 0.4))
         ratios = [0.65] + [1.0] * len(hosts) + [0.9] * panels
         axes = figure.subplots(len(ratios), 1, sharex=True, squeeze=False, height_ratios=ratios)[:, 0]
         _iterations(axes[0], trial, zero_ns)
@@ -266,22 +267,30 @@ def _fault(ax: Axes, trial: Trial, zero_ns: int) -> None:
 
 
 def _legend(figure: Figure, rates: pd.DataFrame, trial: Trial, strip: Axes, hosts: Sequence[Line2D]) -> None:
+    nics, faults, events = _nic_handles(rates), _fault_handles(trial), strip.get_legend_handles_labels()[0]
+    # Several faults have their own lines: their long names would draw the columns of the others apart.
+    own = [[*nics, *faults, *events]] if len(faults) < 2 else [[*nics, *events], faults]
+    style.legends_above(figure, [*own, hosts], handlelength=1.4, columnspacing=1.2)
+
+
+def _nic_handles(rates: pd.DataFrame) -> list[Patch]:
     nics = sorted(rates["nic"].unique())
-    handles: list[Any] = [
-        Patch(color=style.RAIL_COLORS[i % len(style.RAIL_COLORS)], label=style.plain(nic, 16))
-        for i, nic in enumerate(nics)
+    return [
+        Patch(color=style.RAIL_COLORS[i % len(style.RAIL_COLORS)], label=label)
+        for i, label in enumerate(_first([style.plain(nic, 16) for nic in nics], MAX_NICS))
     ]
-    labels = {w.label: w.colour for w in windows(trial)}
-    more = f" and {len(labels) - MAX_LABELS} more" if len(labels) > MAX_LABELS else ""
-    for index, (label, colour) in enumerate(list(labels.items())[:MAX_LABELS]):
-        end = more if index == MAX_LABELS - 1 else ""
-        handles.append(Patch(color=colour or style.LINE, alpha=0.2, label=label + end))
-    handles = handles[:12] + strip.get_legend_handles_labels()[0]
-    common: dict[str, Any] = {"loc": "upper left", "handlelength": 1.4, "columnspacing": 1.2}
-    figure.legend(handles=handles, ncols=min(8, len(handles)), **common)
-    if hosts:
-        below = 1 - 0.2 / figure.get_figheight()
-        figure.legend(handles=hosts, ncols=len(hosts), bbox_to_anchor=(0, below), **common)
+
+
+def _fault_handles(trial: Trial) -> list[Patch]:
+    colours = {w.label: w.colour for w in windows(trial)}
+    labels = zip(_first(list(colours), MAX_LABELS), colours.values(), strict=False)
+    return [Patch(color=colour or style.LINE, alpha=0.2, label=label) for label, colour in labels]
+
+
+def _first(labels: Sequence[str], most: int) -> list[str]:
+    """At most so many labels, the last of which says how many more there are."""
+    more = f" and {len(labels) - most} more" if len(labels) > most else ""
+    return [*labels[: most - 1], *(f"{label}{more}" for label in labels[most - 1 : most])]
 
 
 def _span(trial: Trial, rates: pd.DataFrame, zero_ns: int) -> tuple[float, float]:

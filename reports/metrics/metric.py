@@ -99,7 +99,7 @@ class Metric:
 
     def unsure(self, view: View) -> float | None:
         """What its value for a trial would be, if it is not known because the fault's effect is not known well
-        enough. Only `ends` may use it."""
+        enough. Only `ends` may use it, and what tells it as the most that an `at_most` may be."""
         if not self.from_effect:
             return None
         found = self._computed(view)

@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import time
+import unicodedata
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
@@ -21,9 +23,10 @@ from harness.cluster.checks.finding import Finding, Severity
 from harness.commands.cli import app
 from harness.commands.cluster_check import print_findings
 from harness.errors import ExitCode, ExperimentError, MistakeError
+from harness.experiment.examples import found
 from harness.experiment.file import load
 from harness.sweep.plan import parse_only, plan
-from harness.terminal import complain, folded
+from harness.terminal import complain, console, folded, say
 from reports.errors import ReportError, SchemaError
 from reports.load import counters, load_folder
 from reports.rules import load_rules
@@ -253,6 +256,61 @@ def test_what_looks_like_an_emoji_stays_as_it_is(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().err == "host 192.0.2.1:x: is not an address [red]\n"
 
 
+OBEYED = "x\x1b[31mRED\x1b[2J\x07\x9b\u202e"
+SHOWN = r"x\x1b[31mRED\x1b[2J\x07\x9b\u202e"
+
+
+def escaped_in(folder: Path, words: list[str]) -> str:
+    """What a command says of a mistake, all of which a terminal shows and none of which it obeys."""
+    with chdir(folder):
+        refused = CliRunner().invoke(app, words)
+    assert refused.exit_code == 2
+    assert not [c for c in refused.output if c != "\n" and unicodedata.category(c) in ("Cc", "Cf")]
+    return refused.output.replace("\n", "")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["sweep", ALLREDUCE, "--dry-run", "--set", f"{OBEYED}=1"],
+        ["sweep", ALLREDUCE, "--dry-run", "--set", f"workload.sizes={OBEYED}"],
+        ["sweep", ALLREDUCE, "--dry-run", "--only", f"system={OBEYED}"],
+        ["sweep", OBEYED],
+        ["compare", OBEYED, OBEYED],
+        ["init", "--system", OBEYED],
+        ["sweep", f"--{OBEYED}"],
+        ["sweep", ALLREDUCE, OBEYED],
+        ["completion", OBEYED],
+        [OBEYED],
+    ],
+)
+def test_a_terminal_shows_a_wrong_argument_and_does_not_obey_it(tmp_path: Path, words: list[str]) -> None:
+    assert SHOWN in escaped_in(tmp_path, words)
+
+
+@pytest.mark.parametrize("line", ['name = "allreduce"', 'host = "host1"'])
+def test_a_terminal_shows_a_mistake_of_a_file_and_does_not_obey_it(tmp_path: Path, line: str) -> None:
+    text = Path(ALLREDUCE).read_text()
+    assert line in text
+    value = json.dumps(f"Zürich-主機{OBEYED}\0")
+    (tmp_path / "esc.toml").write_text(text.replace(line, f"{line.split('=')[0]}= {value}", 1))
+    assert rf"Zürich-主機{SHOWN}\x00" in escaped_in(tmp_path, ["sweep", "esc.toml", "--dry-run"])
+
+
+def test_what_is_printed_holds_letters_of_every_language_and_nothing_to_obey(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from rich.table import Table
+
+    said = "Zürich 主機 10\N{NARROW NO-BREAK SPACE}000 é שלום"
+    table = Table("name")
+    table.add_row(f"{said}{OBEYED}")
+    console().print(table)
+    say(f"{said}\n{OBEYED}")
+    out = capsys.readouterr().out
+    assert out.count(said) == 2 and out.count(SHOWN) == 2 and "\x1b" not in out
+
+
 @pytest.mark.parametrize(
     ("words", "line"),
     [
@@ -357,3 +415,17 @@ def test_a_cluster_that_is_up_ends_with_the_status_of_its_signal(stop: str, stat
         assert any(line.startswith("up; ") for line in running.stdout)
         running.send_signal(getattr(signal, stop))
         assert running.wait(60) == status
+
+
+def test_a_bare_name_is_the_experiments_even_where_a_folder_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The root of a checkout has the package faults/ and experiments/faults.toml."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "faults").mkdir()
+    assert found(Path("faults")) == ROOT / "experiments" / "faults.toml"
+    for own in (Path("faults.toml"), tmp_path / "faults", Path("other")):
+        own.mkdir(exist_ok=True)
+        assert found(own) == own
+    (tmp_path / "allreduce").touch()
+    assert found(Path("allreduce")) == Path("allreduce")

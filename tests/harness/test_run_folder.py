@@ -1,6 +1,7 @@
 """Run folders: whole files, resuming only what is unfinished, the same and free."""
 
 import os
+import resource
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from harness.hosts.base import Sample
 from harness.sweep.owner import BusyError
 from harness.sweep.run_folder import RunFolder
+from r2ccl_core.errors import UsageError
 from reports.errors import SchemaError
 from reports.trial import Run, Trial
 
@@ -36,6 +38,18 @@ def test_two_runs_of_one_second_have_two_folders(tmp_path: Path) -> None:
     made = [RunFolder.create(tmp_path, RUN, "name = 'e'", NOW).path.name for _ in range(2)]
     assert made == ["e-20250131-120000", "e-20250131-120000-2"]
     assert (tmp_path / made[0] / "experiment.toml").read_text() == "name = 'e'"
+
+
+def test_a_run_that_cannot_be_written_leaves_no_folder(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        with pytest.raises(UsageError, match="no run can be written there") as refused:
+            RunFolder.create(tmp_path, RUN, "name = 'e'", NOW)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "\n" not in str(refused.value)
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_newest_unfinished_run_of_the_same_experiment_goes_on(tmp_path: Path) -> None:

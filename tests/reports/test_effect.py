@@ -1,6 +1,7 @@
 """Times from an effect that a busy machine left uncertain: no output has them as values."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from synthetic_run import make_run
 
 from reports.bounds import held
 from reports.compare import compare
-from reports.effect import effect_error_ms
+from reports.effect import effect_error_ms, error_text
 from reports.headline import headline
 from reports.load import LoadedRun, load_folder
 from reports.measures import trial_frame
@@ -51,10 +52,25 @@ def test_an_error_that_may_have_come_at_once_is_no_number_anywhere(tmp_path: Pat
     assert line["error_after_ms"].n == 0 and line.unknown(METRICS["error_after_ms"]) == 3
     assert line.median_not_known(METRICS["error_after_ms"]) == "not known"
     assert all("not known, effect at" in _story(run, trial) for trial in run.trials)
+    assert all("from the fault to the error: at most 193 ms, effect at" in _story(run, trial) for trial in run.trials)
     told = " ".join(sentences(frame, []))
     assert "when is not known in 3 of 3 trials" in told and "ended without an error" not in told
     page = write_report(folder).read_text()
-    assert "193" not in (folder / "table.csv").read_text() and "at most 193 ms" not in page
+    numbers, _, _ = page.partition('<section id="trials">')
+    assert "193" not in (folder / "table.csv").read_text() and "at most 193 ms" not in numbers
+
+
+@pytest.mark.parametrize(("after_ms", "told"), [(193, "at most 193"), (400, "400")])
+def test_a_page_says_of_one_error_when_it_came_as_its_reason_says_it(tmp_path: Path, after_ms: int, told: str) -> None:
+    folder = drawn_out(tmp_path, 180, after_ms)
+    page = write_report(folder).read_text()
+    assert set(re.findall(r"\(((?:at most )?[\d.]+) ms after the fault\)</dd>", page)) == {told}
+
+
+def test_an_error_before_the_fault_is_told_as_such(tmp_path: Path) -> None:
+    (trial, *_) = loaded_with(tmp_path, 180, -3).trials
+    assert error_text(trial) == "before the fault"
+    assert error_text(trial.model_copy(update={"error": None})) == ""
 
 
 def test_no_bound_and_no_rule_is_judged_by_such_a_time(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from contextlib import nullcontext
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -230,6 +231,41 @@ def test_a_timeline_draws_a_fault_as_the_fault_says(loaded: LoadedRun) -> None:
     figure = timeline.draw(told(trial, hint), rates, [], setting_of(loaded.run))
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert labels[-1] == "host1 eth1 loses 2 %"
+
+
+def crowded(trial: Trial) -> tuple[Trial, list[dict[str, Any]]]:
+    """The trial with four faults of long names, and every mark in the cores' logs."""
+    fault = trial.fault
+    assert fault is not None
+    many = trial.model_copy(update={"further_faults": [fault] * 3})
+    strikes = [{"label": f"host{n} eth{n} shares its wire with another flow", "colour": "tab:orange"} for n in range(4)]
+    return told(many, *strikes), [{"kind": kind, "t_ns": fault.t_after_ns} for kind in timeline.EVENT_MARKS]
+
+
+@pytest.mark.parametrize("dpi", [72, 100, 180])
+@pytest.mark.parametrize("nics", [3, 14])
+def test_the_legends_of_a_timeline_fit_and_explain_every_mark(loaded: LoadedRun, dpi: int, nics: int) -> None:
+    trial, events = crowded(next(t for t in loaded.trials if t.system == "balance"))
+    rates = throughput(counters(loaded, trial))  # type: ignore[arg-type]
+    rates = pd.concat([rates.assign(nic=rates["nic"].astype(str) + "x" * n) for n in range(-(-nics // 3))])
+    watched = pd.DataFrame(
+        [{"panel": "CPU busy (%)", "host": f"machine-{n:07d}", "seconds": 0.1, "value": 5.0} for n in range(8)]
+    )
+    figure = timeline.draw(trial, rates, events, setting_of(loaded.run), watched)
+    figure.set_dpi(dpi)
+    with style.applied():
+        figure.draw_without_rendering()
+    strip = max(figure.axes, key=lambda ax: ax.get_position().y1)
+    boxes = [each.get_window_extent() for each in (*figure.legends, strip)]
+    assert len(boxes) == 4 and all(low.y1 <= high.y0 + 0.1 for high, low in pairwise(boxes))
+    assert all(box.x0 >= 0 and box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1 for box in boxes)
+    labels = {text.get_text() for legend in figure.legends for text in legend.get_texts()}
+    assert {name for _, name in timeline.EVENT_MARKS.values()} <= labels
+    assert sum("eth" in label for label in labels if "shares" not in label) == min(timeline.MAX_NICS, 3 * -(-nics // 3))
+    assert {label for label in labels if "shares" in label} == {
+        *(f"host{n} eth{n} shares its wire with another flow" for n in range(2)),
+        "host2 eth2 shares its wire with another flow and 1 more",
+    }
 
 
 def told(trial: Trial, *strikes: dict[str, Any]) -> Trial:

@@ -129,7 +129,11 @@ def test_a_system_that_stopped_says_how_often_without_an_error(frame: pd.DataFra
     lines = headline(frame.assign(error_after_ms=frame["error_after_ms"].mask(hung)))
     own = [line for line in lines if line.system == "failstop" and line.scenario != "rate_limit"]
     row = next(row for row in overview(own) if row.system == "failstop")
-    assert row.after.text == "stopped" and row.after.caveat == f"without an error: {hung.sum()} of 16 trials"
+    at_size = hung & (frame["size_bytes"] == SIZE)
+    known = number(frame.loc[~hung, "error_after_ms"].max())
+    assert row.after.text == "stopped"
+    assert row.after.caveat == f"at most {known} ms after the fault; without an error: {at_size.sum()} of 8 trials"
+    assert row.after.detail == f"without an error: {hung.sum() - at_size.sum()} of 8 trials at other sizes"
 
 
 def test_a_smaller_size_that_was_not_measured_is_named_with_it(frame: pd.DataFrame) -> None:
@@ -424,6 +428,20 @@ def test_the_latest_stop_of_all_sizes_stands_with_its_size(frame: pd.DataFrame) 
     made = frame[frame["scenario"] == "nic_down"].assign(error_after_ms=frame["error_after_ms"].mask(late, 506.0))
     (row,) = [row for row in overview(headline(made)) if row.system == "failstop"]
     assert (row.after.text, row.after.detail) == ("stopped", "at most 506 ms after the fault at 64KiB")
+
+
+def test_when_a_system_stopped_is_told_of_the_size_shown_known_and_not_known(frame: pd.DataFrame) -> None:
+    """It counted trials of all sizes, and the time that was known was behind `show details`."""
+    failed = (frame["system"] == "failstop") & (frame["status"] == "failed")
+    large, small = (failed & (frame["size_bytes"] == SIZE), failed & (frame["size_bytes"] < SIZE))
+    unsure = large & (frame["collective"] == "all_reduce")
+    made = frame.assign(
+        error_after_ms=frame["error_after_ms"].mask(small, 506.0).mask(unsure),
+        unsure=[["error_after_ms"] if each else [] for each in unsure],
+    )
+    (row,) = [row for row in overview(headline(made[made["scenario"] == "nic_down"])) if row.system == "failstop"]
+    caveat = "at most 506 ms after the fault at 64KiB; when is not known in 2 of 4 trials"
+    assert (row.after.text, row.after.caveat, row.after.detail) == ("stopped", caveat, "")
 
 
 def test_the_worst_trial_is_one_of_all_that_are_known(frame: pd.DataFrame) -> None:

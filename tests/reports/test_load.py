@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from synthetic_run import make_run
@@ -41,11 +42,23 @@ def edited(**changes: object) -> Callable[[Path], None]:
     return lambda folder: edit(folder / "trials" / BALANCE / "trial.json", **changes)
 
 
+def second_has(key: str, value: object) -> Callable[[Path], None]:
+    return changed(lambda trial: trial["iterations"][2].update({key: value}))
+
+
 def second_lasts(value: object) -> Callable[[Path], None]:
+    return second_has("duration_ns", value)
+
+
+def fault_ends_before_it_begins(trial: dict[str, Any]) -> None:
+    trial["further_faults"] = [trial["fault"] | {"t_after_ns": trial["fault"]["t_before_ns"] - 1}]
+
+
+def changed(edit: Callable[[dict[str, Any]], None]) -> Callable[[Path], None]:
     def change(folder: Path) -> None:
         path = folder / "trials" / BALANCE / "trial.json"
         trial = json.loads(path.read_text())
-        trial["iterations"][2]["duration_ns"] = value
+        edit(trial)
         path.write_text(json.dumps(trial))
 
     return change
@@ -56,6 +69,12 @@ BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
     "newer": (newer_trial, "newer than this program's"),
     "timeless": (second_lasts(0), "iterations.2.duration_ns: no iteration takes 0 ns; the file is damaged or was"),
     "text": (second_lasts("5"), "iterations.2.duration_ns: Input should be a valid integer; the file is damaged or"),
+    "fewer than none": (second_has("wrong", -1), "iterations.2.wrong: Input should be greater than or equal to 0; the"),
+    "doubled": (second_has("iteration", 0), "iterations.2.iteration: 0 is there already; the file is damaged or was"),
+    "backwards": (
+        changed(fault_ends_before_it_begins),
+        "further_faults.0.t_after_ns: lies before t_before_ns; the file is damaged",
+    ),
     "of another system": (edited(system="ghost"), "system: 'ghost' is not that of its trial_id; the file is damaged"),
     "copied": (copied_trial, "not the name of its folder"),
 }

@@ -182,6 +182,15 @@ def test_pairs_of_systems_with_too_few_repeats_are_one_sentence(tmp_path: Path) 
     assert "to say which of two systems is faster after the fault, in 1 case;" in few
 
 
+def test_pairs_of_which_some_have_no_value_are_not_called_too_few_repeats(tmp_path: Path) -> None:
+    frame = trial_frame([load_folder(make_run(tmp_path, repeats=3, sizes={1 << 20: 4}))])
+    unknown = (frame["system"] == "balance") & (frame["repeat"] == 1)
+    said = " ".join(sentences(frame.assign(after_ms=frame["after_ms"].mask(unknown)), []))
+    assert "Too few repeats" not in said
+    which = "to say which of two systems is faster after the fault"
+    assert f"Too few pairs {which}, in 1 case: 2 of 3 are known; it takes at least 3." in said
+
+
 def test_a_trial_that_hung_is_no_error_that_was_told(frame: pd.DataFrame) -> None:
     assert "each of its 10 faulted trials ended with an error, at the latest" in told(frame)
     # The first table tells that of its own size only.

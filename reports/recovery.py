@@ -122,13 +122,15 @@ def recovery(
     hit_end_ns: int,
     after: tuple[int, int],
     healthy: Sequence[tuple[float, float]] = (),
+    warmup: Sequence[tuple[float, float]] = (),
 ) -> Recovery | None:
     """Time from `fault_ns`, when the fault of `nic` took effect, until traffic on the other NICs of `host` has
     recovered, or that of the host if only `nic` is in use; None if the counters do not tell.
 
-    `after` spans the iterations after the hit one, `healthy` each one that began before the fault. Traffic must return
-    to their throughput and keep it in the mean of `STEADY_NS`, so a burst between two close samples does not count; nor
-    does what was still on its way when the fault came, nor a stop as short as the pauses of healthy traffic.
+    `after` spans the iterations after the hit one, `healthy` each timed one that began before the fault. Traffic must
+    return to their throughput and keep it in the mean of `STEADY_NS`, so a burst between two close samples does not
+    count; nor does what was still on its way when the fault came, nor a stop as short as the pauses of healthy traffic.
+    Where the timed iterations are too few to tell these, those of the `warmup`, whose pauses may be longer, count too.
     """
     rates = rates[rates["host"] == host]
     others_carry = _others_carry(rates, nic, after)
@@ -140,6 +142,8 @@ def recovery(
     starts, ends, total = sent
     sends = total >= SENDS * enough
     usual_ns = _usual_pause_ns(starts, ends, sends, fault_ns, healthy)
+    if usual_ns is None:
+        usual_ns = _usual_pause_ns(starts, ends, sends, fault_ns, [*warmup, *healthy])
     if usual_ns is None:
         return Recovery(took_ns, max(took_ns, STEADY_NS), by_mean=True)
     pauses = _pauses(starts, ends, sends, (fault_ns, float(hit_end_ns)))

@@ -26,9 +26,6 @@ LOSES_A_NIC = (
 COMES_AND_GOES = ("flap",)
 """Kinds of faults whose NIC works at times before the heal."""
 
-UNTIL_HIT: Sequence[Phase] = ("warmup", "before", "hit")
-"""The iterations that begin before the fault; warm-up is traffic, too."""
-
 SENDS_ON = ("rate_limit", "delay", "duplicate", "reorder")
 """Kinds of faults through which their NIC sends on, so that no traffic is down."""
 
@@ -119,8 +116,12 @@ class View:
 
         span = later[0].t_ns, later[-1].t_ns + later[-1].duration_ns
         hit_end_ns = hit[-1].t_ns + hit[-1].duration_ns
-        healthy = [(i.t_ns, i.t_ns + i.duration_ns) for i in trial.iterations if i.phase in UNTIL_HIT]
-        return recovery(rates, trial.fault.host, trial.fault.nic, self.effect_ns, hit_end_ns, span, healthy)
+        warmup, healthy = (
+            [(i.t_ns, i.t_ns + i.duration_ns) for i in trial.iterations if i.phase in phases]
+            for phases in (("warmup",), ("before", "hit"))
+        )
+        struck = trial.fault.host, trial.fault.nic
+        return recovery(rates, *struck, self.effect_ns, hit_end_ns, span, healthy, warmup)
 
     @cached_property
     def loses_a_nic(self) -> bool:

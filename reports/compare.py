@@ -2,10 +2,11 @@
 
 A change is a regression only if its whole 95 % interval lies beyond the tolerance. If the repeats do not show this, the
 conclusion says so; it is neither a pass nor a failure. A measure of trials that went on, which NEW lacks because all
-its trials now fail, is a regression; if NEW lacks a measure for another reason, nothing is concluded. For a
-metric that is a total (`reports.metrics`), totals are shown and judged; of unequal numbers of trials, both as they are
-and scaled to the number of NEW, since trials that are missing may be good or bad ones. Of a metric of which trials tell only
-between which values it lies (`reports.metrics.metric.Metric.upper`), a change is shown only if it is at both ends.
+its trials now fail, is a regression; if NEW lacks a measure for another reason, nothing is concluded. For a metric
+that is a total (`reports.metrics`), totals are shown and judged; of unequal numbers of trials, both as they are and
+scaled to the number of NEW, since trials that are missing may be good or bad ones. Of a metric of which trials only
+tell between which values it lies (`reports.metrics.metric.Metric.upper`), a change is shown only if it is at both
+ends.
 """
 
 import math

@@ -121,14 +121,15 @@ def caption(frame: pd.DataFrame) -> str:
 
 def _about_lines(frame: pd.DataFrame) -> str:
     """What dots mean that are no time as it was measured, of the lines that have any."""
-    lines = [stage for stage in STAGES.values() if stage in set(times(frame)["stage"])]
-    traffic = STAGES["recover_ms"]
-    told = [
-        "The line of traffic back has a host without a pause longer than its own before the fault where it was back "
-        "at the latest"
-    ] if traffic in lines else []  # fmt: skip
-    early = times(frame).query("ms < @LEAST_OF_CLOCKS and stage != @traffic")
-    told += [f"What is earlier than {LEAST_OF_CLOCKS:g} ms is drawn there"] if len(early) else []
+    told, traffic = [], STAGES["recover_ms"]
+    if ((frame["recover_ms"] == 0) & ~frame["by_mean"]).any():
+        told.append(
+            "in the line of traffic back, a host without a pause longer than its own before the fault stands where it "
+            "was back at the latest"
+        )
+    others = times(frame).query("stage != @traffic")
+    if (others["ms"] < LEAST_OF_CLOCKS).any():
+        told.append(f"what is earlier than {LEAST_OF_CLOCKS:g} ms is drawn there")
     return in_sentences(told)
 
 

@@ -487,10 +487,12 @@ def test_recovery_counts_what_is_not_known_by_size_and_says_why(frame: pd.DataFr
 
 
 def test_the_caption_says_what_dots_mean_of_lines_with_dots_only(frame: pd.DataFrame) -> None:
-    own = frame[frame["system"] == "balance"].assign(detect_ms=0.0, recover_ms=5.0)
+    own = frame[frame["system"] == "balance"].assign(detect_ms=0.0, recover_ms=0.0, recover_most_ms=5.0)
+    own = own.assign(by_mean=False)
     both = "line of traffic back", "earlier than 0.01 ms"
     assert [text in aftermath.caption(own) for text in both] == [True, True]
     assert [text in aftermath.caption(own.assign(recover_ms=float("nan"))) for text in both] == [False, True]
+    assert [text in aftermath.caption(own.assign(by_mean=True)) for text in both] == [False, True]
     later = own.assign(detect_ms=1.0, migrate_ms=1.0)
     assert [text in aftermath.caption(later) for text in both] == [True, False]
 

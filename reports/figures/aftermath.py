@@ -121,13 +121,14 @@ def caption(frame: pd.DataFrame) -> str:
 
 def _about_lines(frame: pd.DataFrame) -> str:
     """What dots mean that are no time as it was measured, of the lines that have any."""
-    told, traffic = [], STAGES["recover_ms"]
+    told = []
     if ((frame["recover_ms"] == 0) & ~frame["by_mean"]).any():
         told.append(
             "in the line of traffic back, a host without a pause longer than its own before the fault stands where it "
             "was back at the latest"
         )
-    others = times(frame).query("stage != @traffic")
+    long = times(frame)
+    others = long[long["stage"] != STAGES["recover_ms"]]
     if (others["ms"] < LEAST_OF_CLOCKS).any():
         told.append(f"what is earlier than {LEAST_OF_CLOCKS:g} ms is drawn there")
     return in_sentences(told)

@@ -143,7 +143,7 @@ def caption(frame: pd.DataFrame) -> str:
     return (
         f"Recovery time by system: from the fault's effect ({EFFECT}) until the struck host's other NICs, or the only "
         "one that its system uses, send at 80 % of their later speed again, in the mean of 10 ms and after every stop, "
-        "by their counters (read every millisecond from shortly before the fault on). Healthy traffic pauses, too: a host "
+        "by their counters (read every millisecond from shortly before the fault). Healthy traffic pauses, too: a host "
         "without a pause longer than its own before the fault stands where it was back at the latest."
         f"{in_sentences(at_their_ends(frame))} Every step is one trial; curves that coincide stand side by side. "
         f"Trials: {trials}.{_unknown(frame)} Compared: how late each system is back."

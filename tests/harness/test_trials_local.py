@@ -125,7 +125,7 @@ def test_the_busiest_nic_is_one_that_moved_the_most(run: LoadedRun, trial: Calla
 def test_a_fault_has_close_samples_right_before_it(run: LoadedRun, trial: Callable[[str], Trial], name: str) -> None:
     """Those of a busiest NIC began once it was chosen, often too late to know which pauses are usual."""
     made = trial(name)
-    taken = counters(run, made)
+    taken = counters(run, made, apart_ns=0)
     assert not isinstance(taken, str) and made.fault is not None
     at = taken["t_ns"][(taken["host"] == "host1") & (taken["nic"] == "eth0")]
     just_before = at.between(made.fault.t_before_ns - 200_000_000, made.fault.t_before_ns)

@@ -258,8 +258,8 @@ class Agent:
         return None if arm is None else arm.heal()
 
     def await_bytes(self, nic: str, begin_ns: int, period_ns: int, share: float, limit_s: float) -> None:
-        """Waits until the NIC has moved, since `begin_ns`, `share` of the bytes of the `period_ns` before it. From about
-        half a second before, samples are close."""
+        """Waits until the NIC has moved, since `begin_ns`, `share` of the bytes of the `period_ns` before it. From
+        about half a second before, samples are close."""
         if self.sampler is None:
             raise RefusedError("host", "no counters are sampled")
         begin = self.sampler.moved_at(nic, begin_ns)

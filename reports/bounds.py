@@ -5,9 +5,9 @@ is within it, either by the metric's aggregate over repeats (`reports.metrics`) 
 a cell stayed inconclusive, the cell was not measured; the bound is then "not measured", unless another cell already
 misses it. So is a bound on the worst repeat if one repeat was not measured, and one on a median if the trials whose
 healthy iterations something else slowed could lie to either side of it and so decide it. A time from an effect that is
-not known well enough lies between known ends: a bound that holds, or is missed, at both is decided. A value that a cell
-need not have, such as the T/T0 of a system that is supposed to stop, does not count as missing; what only some faults
-have is missing where the system has it under the same fault at another size.
+not known well enough lies between known ends, as does a recovery time: a bound that holds, or is missed, at both is
+decided. A value that a cell need not have, such as the T/T0 of a system that is supposed to stop, does not count as
+missing; what only some faults have is missing where the system has it under the same fault at another size.
 """
 
 import math
@@ -145,9 +145,9 @@ def _held(frame: pd.DataFrame, bound: Bound, missing: bool) -> Held | None:
     surely = [cell for cell in cells if cell.surely_outside(low, high)]
     worst = max(cells, key=lambda cell: _excess(cell.value, low, high))
     names = f"{worst.name}, the worst of {len(cells)} cells" if len(cells) > 1 else worst.name
-    doubtful = sum(not cell.surely_outside(low, high) and not cell.surely_within(low, high) for cell in cells)
+    doubtful = [cell for cell in cells if not cell.surely_outside(low, high) and not cell.surely_within(low, high)]
     if doubtful:
-        names += f"; the trials whose value is not known, or not well enough, decide it in {plural(doubtful, 'cell')}"
+        names += f"; {_why_open(doubtful, metric)}"
     if surely and worst not in surely:
         sure = max(surely, key=lambda cell: _excess(cell.value, low, high))
         names += f", but not in {sure.name}, with {sure.told(low, high, metric)}"
@@ -163,6 +163,18 @@ def _held(frame: pd.DataFrame, bound: Bound, missing: bool) -> Held | None:
     source = "simulated" if SIMULATED in worst.name else "measured"
     met = False if surely else None if gaps or doubtful else True
     return Held(what, wanted, worst.told(low, high, metric), met, names, source)
+
+
+def _why_open(doubtful: Sequence[_Cell], metric: Metric) -> str:
+    """What leaves a bound open in some cells."""
+    cells = plural(len(doubtful), "cell")
+    if not metric.upper:
+        return f"the trials whose value is not known, or not well enough, decide it in {cells}"
+    least, most = min(cell.least for cell in doubtful), max(cell.most for cell in doubtful)
+    return (
+        f"what their values may be decides it in {cells}: {metric.name} is {number(least)} or more there, and "
+        f"{metric.upper} up to {number(most)}"
+    )
 
 
 def _may_lack(part: pd.DataFrame, metric: Metric) -> bool:

@@ -2,9 +2,11 @@
 
 A change is a regression only if its whole 95 % interval lies beyond the tolerance. If the repeats do not show this, the
 conclusion says so; it is neither a pass nor a failure. A measure of trials that went on, which NEW lacks because all
-its trials now fail, is a regression; if NEW lacks a measure for another reason, nothing is concluded. For a
-metric that is a total (`reports.metrics`), totals are shown and judged; of unequal numbers of trials, both as they are
-and scaled to the number of NEW, since trials that are missing may be good or bad ones.
+its trials now fail, is a regression; if NEW lacks a measure for another reason, nothing is concluded. For a metric
+that is a total (`reports.metrics`), totals are shown and judged; of unequal numbers of trials, both as they are and
+scaled to the number of NEW, since trials that are missing may be good or bad ones. Of a metric of which trials only
+tell between which values it lies (`reports.metrics.metric.Metric.upper`), a change is shown only if it is at both
+ends.
 """
 
 import math
@@ -26,12 +28,17 @@ Conclusion = Literal[
     "better", "same", "too few repeats", "too few known repeats", "too few conclusive repeats", "not measured in NEW",
     "inconclusive in NEW", "not known in NEW", "not run in NEW", "no error in NEW", "not measured in BASE",
     "inconclusive in BASE", "not known in BASE", "not run in BASE", "no error in BASE", "stopped in BASE",
-    "no ratio of such values", "on another network",
+    "no ratio of such values", "not known closely enough", "on another network",
 ]  # fmt: skip
 UNKNOWN = ("not run in NEW", "inconclusive in NEW", "not known in NEW", "on another network")
 """Conclusions after which nothing can be said of NEW as a whole, whatever the metric."""
 FEW = ("too few repeats", "too few known repeats", "too few conclusive repeats")
 """Conclusions that more repeats may change."""
+BETWEEN: Conclusion = "not known closely enough"
+"""The conclusion where the ends between which the values lie decide."""
+WORSE: frozenset[Conclusion] = frozenset(
+    {"regression", "worse, not beyond the tolerance", "worse, not shown to be beyond it"}
+)
 
 CELL = ("case", "size_bytes", "system")
 
@@ -79,7 +86,7 @@ class Finding:
     @property
     def judged(self) -> bool:
         """Whether the values of both sides say something about the change."""
-        return self.compared and self.conclusion not in (*FEW, "no ratio of such values")
+        return self.compared and self.conclusion not in (*FEW, "no ratio of such values", BETWEEN)
 
     @property
     def unknown(self) -> bool:
@@ -199,9 +206,11 @@ def _judged(
     if METRICS[rule.metric].aggregate == "total":
         return None, _counts(rule, base, new)
     found = change(base, new, relative=rule.tolerance.relative, paired=paired)
-    if found is None:
+    by_ends = METRICS[rule.metric].upper
+    least, most = _at_ends(rule, base_part, new_part, paired) if by_ends else (found, found)
+    if found is None or least is None or most is None:
         return None, "no ratio of such values"
-    told = conclusion(found, rule)
+    found, told = found._replace(low=least.low, high=most.high), _between(least, most, rule)
     if told == "regression":
         filled = (_with_low(part, rule.metric) for part in (base_part, new_part))
         even_so = change(*filled, relative=rule.tolerance.relative, paired=paired)
@@ -213,6 +222,28 @@ def _judged(
     if METRICS[rule.metric].not_known(both).any():
         return found, "too few known repeats"
     return found, "too few conclusive repeats" if (both["status"] == "inconclusive").any() else told
+
+
+def _at_ends(rule: Rule, base: pd.DataFrame, new: pd.DataFrame, paired: bool) -> tuple[Change | None, Change | None]:
+    """The least and the greatest change that the ends of the values leave."""
+    (base_least, base_most), (new_least, new_most) = (_ends(part, rule.metric) for part in (base, new))
+    relative = rule.tolerance.relative
+    least = change(base_most, new_least, relative=relative, paired=paired)
+    return least, change(base_least, new_most, relative=relative, paired=paired)
+
+
+def _between(least: Change, most: Change, rule: Rule) -> Conclusion:
+    """What is true of the least change and of the greatest."""
+    told = {conclusion(each, rule) for each in (least, most)}
+    if len(told) == 1:
+        return told.pop()
+    return "worse, not shown to be beyond it" if told <= WORSE else BETWEEN
+
+
+def _ends(part: pd.DataFrame, metric: str) -> tuple[dict[Hashable, float], dict[Hashable, float]]:
+    """Between which values the known ones lie, by repeat."""
+    least, most = (_by_repeat(part, end.where(part[metric].notna())) for end in METRICS[metric].ends(part))
+    return least, most
 
 
 def _unknown(part: pd.DataFrame, metric: str) -> "pd.Series[bool]":

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from reports import machine
-from reports.compare import Finding, is_open, regressions, unjudged, would_show
+from reports.compare import BETWEEN, Finding, is_open, regressions, unjudged, would_show
 from reports.machines import Difference
 from reports.metrics import METRICS
 from reports.stats import MIN_EFFECT
@@ -105,6 +105,7 @@ def told(
             "of the fault's effect is not known well enough, are in no change. "
             "A median has those that were too low among the low ones."
         )
+    lines.extend(_ends_of(findings))
     lines.extend(_inconclusive([finding for finding in findings if finding.compared]))
     if any(
         finding.counts and finding.compared and finding.base.n != finding.new.n and any(finding.totals)
@@ -131,6 +132,16 @@ def told(
     if not failed and is_open(findings, lacks):
         lines.append("Whether NEW is worse is unknown (exit status 3): run the missing trials, or more repeats.")
     return lines
+
+
+def _ends_of(findings: Sequence[Finding]) -> Iterator[str]:
+    """Why an interval is wider than what is between the repeats."""
+    for name in dict.fromkeys(finding.metric for finding in findings if finding.change):
+        if upper := METRICS[name].upper:
+            yield (
+                f"A trial says of {name} only between which values it lies, {upper} at most: the intervals take in all "
+                "of them, and a change is told only beyond what they leave open."
+            )
 
 
 def _inconclusive(findings: Sequence[Finding]) -> Iterator[str]:
@@ -203,6 +214,11 @@ def _untold(findings: Sequence[Finding]) -> Iterator[str]:
             "too few conclusive repeats",
             "has too few conclusive repeats to show one",
             "have too few conclusive repeats to show one",
+        ),
+        (
+            BETWEEN,
+            "is open, as its trials do not tell their values closely enough",
+            "are open, as their trials do not tell their values closely enough",
         ),
         (
             "no ratio of such values",

@@ -13,7 +13,7 @@ import pandas as pd
 from reports import model
 from reports.effect import effect_error_ms
 from reports.load import LoadedRun, counters, watched
-from reports.metrics import METRICS, cost, serving
+from reports.metrics import METRICS, cost, serving, signs
 from reports.metrics.correctness import checked
 from reports.metrics.view import NO_TABLE, View
 from reports.series import APART_NS, thinned
@@ -75,6 +75,7 @@ def _table(
 def _row(run: LoadedRun, view: View) -> dict[str, Any]:
     received = view.received if view.counters is not NO_TABLE else ()
     values = {name: metric.value(view) for name, metric in METRICS.items()}
+    values["by_mean"] = signs.by_mean(view)
     conclusive = view.trial.status != "inconclusive"
     return (
         _about(view, run)

@@ -7,7 +7,8 @@ the struck NIC, and the host's return to its own speed counts.
 
 Healthy traffic pauses, too. Where samples are close before the fault as well, only a pause that is longer than each of
 those is a stop; without one the time is 0, and the longest pause after the effect says what 0 may hide. Without such
-samples, as in older records, the mean of 10 ms alone tells (docs/decisions/50).
+samples the mean of 10 ms alone tells. It cannot tell a stop shorter than 10 ms, nor a usual pause from a stop, so the
+time is then anything from 0 to what it tells, or to 10 ms (docs/decisions/50).
 """
 
 from collections.abc import Callable, Sequence
@@ -45,9 +46,18 @@ class Recovery:
 
     took_ns: float
     """0: it did not stop, or not for longer than it pauses anyway."""
-    most_ns: float | None = None
+    most_ns: float
     """What it is at most: if it is 0, the same if the longest pause right after the effect was a stop, and slow traffic
-    was slow for the failure. None: which pauses are usual is not known."""
+    was slow for the failure."""
+    by_mean: bool = False
+    """Which pauses are usual is not known: the mean alone told, and the time may be anything from 0 to the most."""
+
+
+def by_then(frame: pd.DataFrame) -> "pd.Series[float]":
+    """By when the traffic of each trial (`reports.measures.trial_frame`) was back for sure, in ms: without a stop, or
+    where the mean alone tells, the most that it may have taken."""
+    took = frame["recover_ms"]
+    return took.mask(took.notna() & ((took == 0) | frame["by_mean"]), frame["recover_most_ms"].fillna(took))
 
 
 def throughput(samples: pd.DataFrame, column: str = "tx_bytes") -> pd.DataFrame:
@@ -112,13 +122,15 @@ def recovery(
     hit_end_ns: int,
     after: tuple[int, int],
     healthy: Sequence[tuple[float, float]] = (),
+    warmup: Sequence[tuple[float, float]] = (),
 ) -> Recovery | None:
     """Time from `fault_ns`, when the fault of `nic` took effect, until traffic on the other NICs of `host` has
     recovered, or that of the host if only `nic` is in use; None if the counters do not tell.
 
-    `after` spans the iterations after the hit one, `healthy` each one that began before the fault. Traffic must return
-    to their throughput and keep it in the mean of `STEADY_NS`, so a burst between two close samples does not count; nor
-    does what was still on its way when the fault came, nor a stop as short as the pauses of healthy traffic.
+    `after` spans the iterations after the hit one, `healthy` each timed one that began before the fault. Traffic must
+    return to their throughput and keep it in the mean of `STEADY_NS`, so a burst between two close samples does not
+    count; nor does what was still on its way when the fault came, nor a stop as short as the pauses of healthy traffic.
+    Where the timed iterations are too few to tell these, those of the `warmup`, whose pauses may be longer, count too.
     """
     rates = rates[rates["host"] == host]
     others_carry = _others_carry(rates, nic, after)
@@ -131,7 +143,9 @@ def recovery(
     sends = total >= SENDS * enough
     usual_ns = _usual_pause_ns(starts, ends, sends, fault_ns, healthy)
     if usual_ns is None:
-        return Recovery(took_ns)
+        usual_ns = _usual_pause_ns(starts, ends, sends, fault_ns, [*warmup, *healthy])
+    if usual_ns is None:
+        return Recovery(took_ns, max(took_ns, STEADY_NS), by_mean=True)
     pauses = _pauses(starts, ends, sends, (fault_ns, float(hit_end_ns)))
     until_ns = fault_ns + max(ON_ITS_WAY_NS, took_ns)
     return _by_pauses([pause for pause in pauses if pause.begin_ns <= until_ns], usual_ns, took_ns, fault_ns)

@@ -258,13 +258,18 @@ class Agent:
         return None if arm is None else arm.heal()
 
     def await_bytes(self, nic: str, begin_ns: int, period_ns: int, share: float, limit_s: float) -> None:
-        """Waits until the NIC has moved, since `begin_ns`, `share` of the bytes of the `period_ns` before it."""
+        """Waits until the NIC has moved, since `begin_ns`, `share` of the bytes of the `period_ns` before it. From
+        about half a second before, samples are close."""
         if self.sampler is None:
             raise RefusedError("host", "no counters are sampled")
         begin = self.sampler.moved_at(nic, begin_ns)
         whole = begin - self.sampler.moved_at(nic, begin_ns - period_ns)
         deadline = time.monotonic() + limit_s
-        while self.sampler.moved_now(nic) < begin + share * whole and time.monotonic() < deadline:
+        until, is_close = begin + share * whole, False
+        while (moved := self.sampler.moved_now(nic)) < until and time.monotonic() < deadline:
+            if not is_close and moved >= until - whole * 0.5e9 / period_ns:
+                self.sampler.closely()
+                is_close = True
             time.sleep(0.0002)
 
     def op_moved(self, request: dict[str, Any]) -> dict[str, int]:

@@ -22,6 +22,9 @@ FIRST_LATENCY_NS = 3_000_000
 BASELINE_NS = 500_000_000
 """How long before a fault its host's counters are sampled as closely as after it."""
 
+SOON_NS = 2 * BASELINE_NS
+"""How long before a fault that begins: iterations may come faster than expected."""
+
 NEWS_NS = 3_000_000
 """Usual upper limit of an event's delay from a rank to the harness."""
 
@@ -46,12 +49,21 @@ def chosen_begin_ns(trial: Trial, fault: FaultModel, begun: Mapping[int, int], l
     return begun[known] + int(lead * rhythm)
 
 
-def is_near(trial: Trial, fault: FaultModel, begun: Mapping[int, int], duration_ns: int, now_ns: int) -> bool:
-    """Whether the iteration to hit begins within `BASELINE_NS`, or after the present one."""
-    iteration = trial.fault_iteration()
-    if iteration is None:
-        return 0 in begun and now_ns >= begun[0] + int((fault.at_time_s or 0.0) * 1e9) - BASELINE_NS
-    return bool(begun) and (iteration - 1 - max(begun)) * duration_ns < BASELINE_NS
+def is_near(trial: Trial, fault: FaultModel, begun: Mapping[int, int], shortest_ns: int, now_ns: int) -> bool:
+    """Whether the iteration to hit may begin within `SOON_NS`, if iterations take `shortest_ns` or more."""
+    if not begun:
+        return False
+    chosen = trial.fault_iteration()
+    target = 0 if chosen is None else chosen
+    last = max(begun)
+    begins_ns = begun[target] if target in begun else begun[last] + (target - last) * shortest_ns
+    later_ns = int((fault.at_time_s or 0.0) * 1e9) if chosen is None else 0
+    return begins_ns + later_ns - now_ns < SOON_NS
+
+
+def shortest_ns(finished: Mapping[int, Timed], model_s: float) -> int:
+    """How long one iteration takes at least, by those so far and the model's estimate."""
+    return min([int(model_s * 1e9), *(t.duration_ns for t in finished.values())])
 
 
 def lead_of(into: float, duration_ns: int, latency_ns: int) -> int:

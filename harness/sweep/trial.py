@@ -4,9 +4,9 @@
     start     one process per host over the hosts' open sessions; counters are sampled from here on
     prepare   arm the healers of the first fault, on the places where it acts, before anything else can happen
     ready     wait until every rank is connected; ranks then warm up by themselves
-    inject    once rank 0 has begun the chosen iteration, part of the way through it; half a second before, counters
-              are sampled closely; further faults by the clock, each armed before it fires and healed when its time is
-              over
+    inject    once rank 0 has begun the chosen iteration, part of the way through it; half a second or more before,
+              counters are sampled closely; further faults by the clock, each armed before it fires and healed when its
+              time is over
     watch     wait until every rank has ended; after an error the others get a moment, a hang is cut short
     heal      undo every remaining fault; compare the network's state with the one before
     collect   counters, the hosts' state, logs, exit statuses; after a long trial the clocks are measured again
@@ -27,14 +27,21 @@ from faults.base import Effect
 from faults.registry import FAULTS, create
 from harness.errors import HostError, UnhealthyError
 from harness.events import EventLog
-from harness.experiment.fault_tables import FaultModel
 from harness.hosts.base import After, Host, Reading, RemoteProcess, Sample
 from harness.hosts.each import all_results, for_each
 from harness.hosts.state import State, differences, read_state
 from harness.sweep.breakage import Breakage
 from harness.sweep.clock import Clock
 from harness.sweep.expectation import HANG_S, Came, expected
-from harness.sweep.fault_timing import chosen_begin_ns, expected_ns, fire_at_ns, is_near, lead_of
+from harness.sweep.fault_timing import (
+    BASELINE_NS,
+    chosen_begin_ns,
+    expected_ns,
+    fire_at_ns,
+    is_near,
+    lead_of,
+    shortest_ns,
+)
 from harness.sweep.judge import Facts, Judgement, judge, rank_numbers, with_watch
 from harness.sweep.networks import network_of, nic_bytes, with_network
 from harness.sweep.on_our_clock import on_our_clock
@@ -46,6 +53,10 @@ from harness.sweep.testbed import CLOCKS_EVERY_S, HostTestbed
 from harness.systems.base import Expectation
 
 SAMPLE_S = 0.01
+CLOSELY_AGAIN_S = 1.0
+"""When close sampling begins anew if the fault has not come, well before it ends by itself."""
+LOOK_S = 0.05
+"""How often it is looked whether the fault is near."""
 WATCH_S = 0.1
 GRACE_S = 2.0
 """How long the other ranks may take to end after the first error."""
@@ -113,6 +124,8 @@ class _Run:
     """Those that were armed before the ranks were ready, by their place among the injections."""
     states: dict[str, State] = field(default_factory=dict)
     changed: list[str] = field(default_factory=list)
+    closely_s: float = -float("inf")
+    """When the counters of the host to strike began to be sampled closely, the last time."""
     left_out: int = 0
     """Failures by chance that came too late."""
     samples: dict[str, list[Sample]] = field(default_factory=dict)
@@ -298,7 +311,7 @@ def _inject_aimed(run: _Run) -> int | None:
     assert fault is not None
     first = log.ranks[0]
     if not run.breakages:  # the busiest NIC is known only after some traffic
-        _wait(run, lambda: bool(first.finished) or run.is_over())
+        _await_closely(run, lambda: bool(first.finished) or run.is_over())
         if run.is_over():
             return None
     breakage = run.breakages[0] if run.breakages else _arm(run, run.injections[0])
@@ -309,7 +322,6 @@ def _inject_aimed(run: _Run) -> int | None:
         )
         _fetch(run, breakage)
     model_s = testbed.experiment.expected_duration_s(run.trial.size_bytes)
-    _sample_closely(run, fault, model_s)
     by_bytes = fault.after_bytes is not None
     latency_ns = testbed.latencies.expected_ns(breakage.injection.kind)
     lead = 0 if by_bytes else lead_of(fault.into, int(model_s * 1e9), latency_ns)
@@ -320,14 +332,18 @@ def _inject_aimed(run: _Run) -> int | None:
         begin_ns = chosen_begin_ns(run.trial, fault, first.begun, lead)
         return begin_ns is not None or log.any_failed() or log.all_ended()
 
-    _wait(run, known_or_over)
+    _await_closely(run, known_or_over)
     if begin_ns is None or log.any_failed():
         return None
     lasts_ns = log.look(lambda: expected_ns(first.finished, model_s))
     if by_bytes:
         breakage.fire(_after(run, breakage, begin_ns, lasts_ns))
     else:
-        _sleep_until(fire_at_ns(begin_ns, fault.into, lasts_ns, latency_ns))
+        fire_ns = fire_at_ns(begin_ns, fault.into, lasts_ns, latency_ns)
+        if fire_ns - time.time_ns() > BASELINE_NS:
+            _sleep_until(fire_ns - BASELINE_NS)
+            _sample_closely(run)
+        _sleep_until(fire_ns)
         fired_ns = time.time_ns()
         breakage.fire()
         assert breakage.effect_ns is not None
@@ -335,17 +351,29 @@ def _inject_aimed(run: _Run) -> int | None:
     return breakage.effect_ns[1] if breakage.effect_ns else None
 
 
-def _sample_closely(run: _Run, fault: FaultModel, model_s: float) -> None:
-    """Waits until the iteration to hit is near, then has the counters of its host sampled closely."""
-    first = run.log.ranks[0]
+def _await_closely(run: _Run, condition: Callable[[], bool]) -> None:
+    """Waits for `condition`. Meanwhile, while the iteration to hit is near, the counters of the host to strike are
+    sampled closely, also where the NIC is not chosen yet."""
+    fault, first = run.trial.fault, run.log.ranks[0]
+    assert fault is not None
+    model_s = run.testbed.experiment.expected_duration_s(run.trial.size_bytes)
 
-    def is_near_or_over() -> bool:
-        lasts_ns = expected_ns(first.finished, model_s)
-        return is_near(run.trial, fault, first.begun, lasts_ns, time.time_ns()) or run.is_over()
+    def is_due() -> bool:
+        if time.monotonic() - run.closely_s < CLOSELY_AGAIN_S:
+            return False
+        return is_near(run.trial, fault, first.begun, shortest_ns(first.finished, model_s), time.time_ns())
 
-    _wait(run, is_near_or_over)
-    if not run.is_over():
-        run.testbed.host(run.breakages[0].injection.host).sample_closely()
+    def wait() -> bool:
+        _wait(run, lambda: condition() or is_due(), LOOK_S)
+        return run.log.look(lambda: not condition() and is_due() and not run.is_over())
+
+    while wait():
+        _sample_closely(run)
+
+
+def _sample_closely(run: _Run) -> None:
+    run.testbed.host(run.injections[0].host).sample_closely()
+    run.closely_s = time.monotonic()
 
 
 def _after(run: _Run, breakage: Breakage, begin_ns: int, lasts_ns: int) -> After:
@@ -451,11 +479,12 @@ def _watch(run: _Run) -> None:
     log.close(given_up=run.given_up)
 
 
-def _wait(run: _Run, condition: Callable[[], bool]) -> None:
-    """Waits for `condition`. Gives up if ranks fall silent, and sets `run.cut_off` if they run too long."""
+def _wait(run: _Run, condition: Callable[[], bool], look_s: float = float("inf")) -> None:
+    """Waits for `condition`, looked at after each event and every `look_s`. Gives up if ranks fall silent, and sets
+    `run.cut_off` if they run too long."""
     experiment, log = run.testbed.experiment, run.log
     silence_s, trial_s = experiment.silence_s, experiment.sweep.limits.trial_s
-    while not log.wait_for(condition, min(silence_s - log.idle_s(), run.deadline_s - time.monotonic())):
+    while not log.wait_for(condition, min(silence_s - log.idle_s(), run.deadline_s - time.monotonic(), look_s)):
         if log.idle_s() >= silence_s:
             _give_up(run, f"no rank said anything for {silence_s:g} s", "sweep.limits.iteration", silence_s)
             return

@@ -11,8 +11,9 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from reports.effect import uncertain_effects
 from reports.figures import style
-from reports.figures.recovery import EFFECT, LEAST_MS, by_then, without_stop
+from reports.figures.recovery import EFFECT, LEAST_MS, at_their_ends, in_sentences
 from reports.metrics import METRICS
+from reports.recovery import by_then
 from reports.wording import number, plural
 
 STAGES = {
@@ -96,7 +97,7 @@ def result(frame: pd.DataFrame) -> str:
     if not told:
         return ""
     return "; ".join(
-        filter(None, [f"medians{style.over_sizes(long)}: {'; '.join(told)}", without_stop(frame), _uncertain(frame)])
+        filter(None, [f"medians{style.over_sizes(long)}: {'; '.join(told)}", *at_their_ends(frame), _uncertain(frame)])
     )
 
 
@@ -113,13 +114,24 @@ def caption(frame: pd.DataFrame) -> str:
     return (
         f"Times from the fault's effect ({EFFECT}) to each of its signs, by system, over all sizes, "
         f"{plural(conclusive, 'trial')} ({_known(frame)}); every dot is one trial, "
-        "the bars are medians. In the third line, a host without a pause longer than its own before the fault stands "
-        "where it was back at the latest; in older runs, which lack these pauses, one whose mean of 10 ms did not fall "
-        f"is drawn at {LEAST_MS:g} ms and counts as 0. In the other lines, what is earlier is drawn at "
-        f"{LEAST_OF_CLOCKS:g} ms."
-        + (f" {still[0].upper()}{still[1:]}." if (still := without_stop(frame)) else "")
+        f"the bars are medians.{_about_lines(frame)}{in_sentences(at_their_ends(frame))}"
         + (f" Here {told}." if (told := _uncertain(frame)) else "")
     )
+
+
+def _about_lines(frame: pd.DataFrame) -> str:
+    """What dots mean that are no time as it was measured, of the lines that have any."""
+    told = []
+    if ((frame["recover_ms"] == 0) & ~frame["by_mean"]).any():
+        told.append(
+            "in the line of traffic back, a host without a pause longer than its own before the fault stands where it "
+            "was back at the latest"
+        )
+    long = times(frame)
+    others = long[long["stage"] != STAGES["recover_ms"]]
+    if (others["ms"] < LEAST_OF_CLOCKS).any():
+        told.append(f"what is earlier than {LEAST_OF_CLOCKS:g} ms is drawn there")
+    return in_sentences(told)
 
 
 def _known(frame: pd.DataFrame) -> str:

@@ -13,14 +13,14 @@ from matplotlib.transforms import ScaledTranslation
 from reports.effect import uncertain_effects
 from reports.figures import style
 from reports.metrics import METRICS
-from reports.recovery import RESOLUTION_NS
+from reports.recovery import LEAST_BASELINE_NS, RESOLUTION_NS, STEADY_NS, by_then
 from reports.stats import Floats
 from reports.wording import number, plural, sized
 
 EFFECT = "the struck NIC's last byte or, if it still sends, the end of the injection"
 """When a fault takes effect, in captions."""
 LEAST_MS = RESOLUTION_NS / 1e6
-"""Where a logarithmic axis shows times of 0 of which is not known what they may hide."""
+"""Where a logarithmic axis shows shorter times: no time is known better."""
 
 
 APART_PT = 3.0
@@ -50,8 +50,9 @@ def draw(frame: pd.DataFrame) -> Figure:
             ax.set_xscale("log")
             ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             ax.xaxis.set_minor_locator(NullLocator())
+            least = "≤ " if (by_then(frame) < LEAST_MS).any() else ""
             ax.xaxis.set_major_formatter(
-                FuncFormatter(lambda value, _: f"{'≤ ' if value == LEAST_MS else ''}{value:g}")
+                FuncFormatter(lambda value, _: f"{least if value == LEAST_MS else ''}{value:g}")
             )
         else:
             last_ms = max(ax.get_xlim()[1], 2 * LEAST_MS)
@@ -62,13 +63,6 @@ def draw(frame: pd.DataFrame) -> Figure:
         ax.set_ylabel("trials (%)")
         style.legend(figure, systems, style.with_values(frame, "recover_ms"))
     return figure
-
-
-def by_then(frame: pd.DataFrame) -> "pd.Series[float]":
-    """By when the traffic of each trial was back for sure, in ms: without a stop, the most that 0 may hide
-    (``recover_most_ms``), and 0 itself where that is not known."""
-    took = frame["recover_ms"]
-    return took.mask(took == 0, frame["recover_most_ms"].fillna(0.0))
 
 
 def _move_apart(ax: Axes, curves: Sequence[Sequence[Line2D]]) -> None:
@@ -103,18 +97,38 @@ def result(frame: pd.DataFrame) -> str:
                 f"{system} {number(float(np.median(times)))}, at most {number(float(times[-1]))} ms ({times.size})"
             )
     medians = f"medians{style.over_sizes(frame[frame['recover_ms'].notna()])}, and how many trials: {'; '.join(told)}"
-    return "; ".join(filter(None, [medians, without_stop(frame), _uncertain(frame)]))
+    return "; ".join(filter(None, [medians, *at_their_ends(frame), _uncertain(frame)]))
 
 
-def without_stop(frame: pd.DataFrame) -> str:
-    """In how many trials no stop was seen, and what that may hide; empty: in none of which the latter is known."""
-    still = frame["recover_most_ms"].where(frame["recover_ms"] == 0).dropna()
+def at_their_ends(frame: pd.DataFrame) -> Sequence[str]:
+    """Which trials stand where they were back at the latest (`reports.recovery.by_then`), how many, and why."""
+    return [told for told in (_without_stop(frame), _without_baseline(frame)) if told]
+
+
+def _without_stop(frame: pd.DataFrame) -> str:
+    still = frame["recover_most_ms"].where((frame["recover_ms"] == 0) & ~frame["by_mean"]).dropna()
     if still.empty:
         return ""
     return (
         f"no stop was seen in {plural(len(still), 'trial')}, which count by their longest pause: at most "
         f"{number(still.median())} ms in the median, {number(still.max())} ms in all"
     )
+
+
+def _without_baseline(frame: pd.DataFrame) -> str:
+    count = int((frame["recover_ms"].notna() & frame["by_mean"]).sum())
+    if not count:
+        return ""
+    least = f"{STEADY_NS / 1e6:g} ms"
+    return (
+        f"{plural(count, 'trial')} had less than {LEAST_BASELINE_NS / 1e9:g} s of close samples before the fault: they "
+        f"count by the mean of {least}, which takes pauses for stops, and as {least} if it tells less"
+    )
+
+
+def in_sentences(told: Sequence[str]) -> str:
+    """The texts as sentences behind others."""
+    return "".join(f" {text[:1].upper()}{text[1:]}." for text in told)
 
 
 def _uncertain(frame: pd.DataFrame) -> str:
@@ -125,17 +139,15 @@ def _uncertain(frame: pd.DataFrame) -> str:
 def caption(frame: pd.DataFrame) -> str:
     """Describes the figure, with the number of trials."""
     counts = frame.groupby("system", sort=False)["recover_ms"].count()
-    zeros = f"is drawn at {LEAST_MS:g} ms and counts as 0" if _is_wide(frame) else "has 0"
-    still = f" {told[0].upper()}{told[1:]}." if (told := without_stop(frame)) else ""
     trials = ", ".join(f"{system} {count}" for system, count in counts.items() if count)
     return (
         f"Recovery time by system: from the fault's effect ({EFFECT}) until the struck host's other NICs, or the only "
         "one that its system uses, send at 80 % of their later speed again, in the mean of 10 ms and after every stop, "
         "by their counters (read every millisecond from shortly before the fault). Healthy traffic pauses, too: a host "
-        "without a pause longer than its own before the fault stands where it was back at the latest. In older runs, "
-        f"which lack these pauses, only the mean tells, and a host whose mean did not fall {zeros}.{still} Every step "
-        f"is one trial; curves that coincide stand side by side. Trials: {trials}.{_unknown(frame)} Compared: how late "
-        "each system is back." + (f" Here {wrong}." if (wrong := _uncertain(frame)) else "")
+        "without a pause longer than its own before the fault stands where it was back at the latest."
+        f"{in_sentences(at_their_ends(frame))} Every step is one trial; curves that coincide stand side by side. "
+        f"Trials: {trials}.{_unknown(frame)} Compared: how late each system is back."
+        + (f" Here {wrong}." if (wrong := _uncertain(frame)) else "")
     )
 
 

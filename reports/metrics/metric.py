@@ -65,7 +65,9 @@ class Metric:
     at_most: bool = False
     """Of those: whether it counts from the beginning of the interval in which the effect may lie."""
     upper: str = ""
-    """The metric that says what its value is at most, if that is known; empty: none."""
+    """The metric that says what its value is at most; empty: none."""
+    from_zero: str = ""
+    """The column that says of which trials its value may be as low as 0, whatever was found; empty: of none."""
     on_any_network: bool = False
     """Whether it says what is right and what is wrong, which no network excuses."""
     workloads: tuple[str, ...] = ()
@@ -162,7 +164,8 @@ class Metric:
             return part[self.name], part[self.name]
         found, errors = _even_if_unsure(part, self.name), part["effect_error_ms"]
         most = _even_if_unsure(part, self.upper).fillna(found) if self.upper else found
-        return (found - errors).clip(lower=0), most if self.at_most else most + errors
+        least = found.mask(found.notna() & part[self.from_zero], 0.0) if self.from_zero else found
+        return (least - errors).clip(lower=0), most if self.at_most else most + errors
 
     def not_known(self, part: "pd.DataFrame") -> "pd.Series[bool]":
         """The trials whose value is not known because something else slowed their healthy iterations, or because their

@@ -58,8 +58,12 @@ def _recovered(view: View) -> float | None:
 
 
 def _recovered_at_most(view: View) -> float | None:
-    most_ns = view.recovery.most_ns if view.recovery else None
-    return None if most_ns is None else most_ns / 1e6
+    return None if view.recovery is None else view.recovery.most_ns / 1e6
+
+
+def by_mean(view: View) -> bool:
+    """Whether the mean of 10 ms alone tells the recovery: the time may be anything from 0 to the most."""
+    return view.trial.status != "inconclusive" and view.recovery is not None and view.recovery.by_mean
 
 
 def _stopped(view: View) -> float | None:
@@ -94,16 +98,17 @@ METRICS = (
         "recover_ms", "ms", "lower",
         "from the fault's effect until the struck host's other NICs send at their later speed again, or the struck NIC "
         "where a system uses only that one (in the mean of 10 ms, and after every stop; 0: no pause right after the "
-        "effect was longer than each of the healthy traffic shortly before it, so at most recover_most_ms; without "
-        "recover_most_ms only the mean tells, which misses stops of a few ms and takes pauses for them; no value where "
-        "the NIC sends on, only later)",
-        _recovered, of="some faulted trials", from_effect=True, upper="recover_most_ms",
+        "effect was longer than each of the healthy traffic shortly before it, so at most recover_most_ms; with less "
+        "than 0.2 s of healthy iterations before that were read every millisecond, what the mean alone tells, which "
+        "misses stops of less than 10 ms and takes pauses for them, so anything from 0 to recover_most_ms; no value "
+        "where the NIC sends on, only later)",
+        _recovered, of="some faulted trials", from_effect=True, upper="recover_most_ms", from_zero="by_mean",
     ),
     Metric(
         "recover_most_ms", "ms", "lower",
         "what recover_ms is at most (where that is 0: until the end of the longest pause right after the effect, which "
-        "may be a stop, or the time between samples if there was none; no value if the counters were not read every "
-        "millisecond in 0.2 s of healthy iterations before, as in older runs)",
+        "may be a stop, or the time between samples if there was none; where the mean alone tells: what it tells, or "
+        "the 10 ms of the mean if that is more)",
         _recovered_at_most, of="some faulted trials", from_effect=True,
     ),
     Metric(

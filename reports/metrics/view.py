@@ -116,8 +116,12 @@ class View:
 
         span = later[0].t_ns, later[-1].t_ns + later[-1].duration_ns
         hit_end_ns = hit[-1].t_ns + hit[-1].duration_ns
-        healthy = [(i.t_ns, i.t_ns + i.duration_ns) for i in trial.iterations if i.phase in ("before", "hit")]
-        return recovery(rates, trial.fault.host, trial.fault.nic, self.effect_ns, hit_end_ns, span, healthy)
+        warmup, healthy = (
+            [(i.t_ns, i.t_ns + i.duration_ns) for i in trial.iterations if i.phase in phases]
+            for phases in (("warmup",), ("before", "hit"))
+        )
+        struck = trial.fault.host, trial.fault.nic
+        return recovery(rates, *struck, self.effect_ns, hit_end_ns, span, healthy, warmup)
 
     @cached_property
     def loses_a_nic(self) -> bool:

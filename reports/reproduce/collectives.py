@@ -8,6 +8,7 @@ from r2ccl_core.model.topology import Topology
 from r2ccl_core.planning.planner import plan
 from r2ccl_core.planning.simulate import simulate
 from reports import stats
+from reports.recovery import by_then
 from reports.reproduce.cloudlab import REPEATS, of
 from reports.reproduce.entry import Entry, Fact, Model, Scale, Trials
 from reports.stats import Estimate
@@ -58,7 +59,7 @@ def _recovery(frame: pd.DataFrame) -> Mapping[str, Estimate]:
     return {
         "stall": of(frame, "balance", "stall_ms"),
         "detect": of(frame, "balance", "detect_ms"),
-        "traffic": of(frame, "balance", "recover_ms"),
+        "traffic": of(frame.assign(recover_ms=by_then(frame)), "balance", "recover_ms"),
     }
 
 

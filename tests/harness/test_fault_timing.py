@@ -17,6 +17,7 @@ from harness.sweep.fault_timing import (
     fire_at_ns,
     is_near,
     lead_of,
+    shortest_ns,
 )
 from harness.sweep.plan import Trial, plan
 from harness.sweep.run_folder import RunFolder
@@ -52,14 +53,16 @@ def test_the_iteration_that_is_struck(when: str, begun: dict[int, int], chosen: 
     ("when", "begun", "duration_ms", "near"),
     [
         ("at_iteration=5", {}, 200, False),
-        ("at_iteration=5", {-1: 0, 1: 5}, 200, False),
-        ("at_iteration=5", {2: S}, 200, True),  # two more come before it begins
-        ("at_iteration=5", {3: S}, 2000, False),
-        ("at_iteration=5", {4: S}, 2000, True),
-        ("at_iteration=0", {-1: 0}, 2000, True),
-        ('at_time="2s"', {-1: S}, 100, False),
+        ("at_iteration=5", {-1: 2 * S, 0: 3 * S}, 200, False),  # it begins in 1 s or later
+        ("at_iteration=5", {-1: 2 * S, 0: 3 * S}, 199, True),
+        ("at_iteration=5", {4: 3 * S}, 2000, False),  # the one before it goes on for another 2 s
+        ("at_iteration=5", {4: S + 500 * MS}, 2000, True),
+        ("at_iteration=5", {5: 3 * S}, 2000, True),
+        ("at_iteration=2", {-1: 3 * S}, 300, True),  # during the warm-up
+        ('at_time="2s"', {-1: 3 * S}, 100, False),
         ('at_time="2s"', {0: 2 * S}, 100, False),
-        ('at_time="2s"', {0: S}, 100, True),
+        ('at_time="2s"', {0: 2 * S - 1}, 100, True),
+        ('at_time="0.5s"', {-1: 3 * S}, 100, True),
     ],
 )
 def test_when_the_iteration_to_hit_is_near(when: str, begun: dict[int, int], duration_ms: int, near: bool) -> None:
@@ -73,6 +76,13 @@ def test_how_long_an_iteration_should_last() -> None:
     assert expected_ns({}, 0.5) == S // 2
     assert expected_ns({-1: warm}, 0.5) == 900
     assert expected_ns({-1: warm, 0: first, 1: second, 2: third}, 0.5) == 120
+
+
+def test_how_long_an_iteration_takes_at_least() -> None:
+    warm, first = Timed(0, 900 * MS, None), Timed(0, 100 * MS, None)
+    assert shortest_ns({}, 0.5) == S // 2
+    assert shortest_ns({-1: warm}, 0.5) == S // 2
+    assert shortest_ns({-1: warm, 0: first}, 0.5) == 100 * MS
 
 
 def test_the_moment_allows_for_the_latency() -> None:

@@ -19,6 +19,7 @@ from harness.cluster.spec import ClusterSpec, NoopSpec
 from harness.errors import ExitCode, SweepError, UnreachableError
 from harness.experiment.file import read
 from harness.hosts import watch
+from harness.hosts.noop import NoopHost
 from harness.hosts.session import source_of
 from harness.sweep.owner import BusyError
 from harness.sweep.plan import Trial, parse_only, plan, select
@@ -109,6 +110,31 @@ def test_a_sweep_runs_every_trial_and_publishes(tmp_path: Path) -> None:
         run.provenance["cluster"]["congestion_control"]
         == Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
     )
+
+
+def test_counters_are_sampled_closely_before_the_busiest_nic_is_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is known only after an iteration, and arming the fault takes time: most trials had too few such samples to
+    know which pauses are usual."""
+    asked: list[str] = []
+    closely = NoopHost.sample_closely
+
+    def sample_closely(host: NoopHost) -> None:
+        asked.append("closely")
+        closely(host)
+
+    def moved_by_then(host: NoopHost) -> dict[str, int]:
+        asked.append("busiest")
+        return {"eth0": 1}
+
+    monkeypatch.setattr(NoopHost, "sample_closely", sample_closely)
+    monkeypatch.setattr(NoopHost, "moved", moved_by_then)
+    testbed = HostTestbed(
+        tmp_path, only="system=a", fault={"kind": "noop", "host": "host1", "nic": "busiest", "at_iteration": 3}
+    )
+    assert testbed.sweep(Recording()) is ExitCode.OK
+    assert asked[:2] == ["closely", "busiest"]
 
 
 def test_a_watch_that_could_not_start_is_told_with_the_trial_and_in_the_end(

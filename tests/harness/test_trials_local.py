@@ -19,6 +19,7 @@ from harness.sweep.plan import plan
 from harness.sweep.progress import SilentProgress
 from harness.sweep.sweep import Request, open_folder, run_sweep
 from reports.load import LoadedRun, counters, load_folder
+from reports.measures import views
 from reports.trial import Trial
 
 TRIALS = Path(__file__).with_name("trials.toml")
@@ -118,6 +119,19 @@ def test_the_busiest_nic_is_one_that_moved_the_most(run: LoadedRun, trial: Calla
     until = taken[(taken["host"] == "host1") & (taken["t_ns"] < made.fault.t_before_ns)]
     moved = until.groupby("nic").apply(lambda nic: (nic["rx_bytes"] + nic["tx_bytes"]).agg(lambda v: v.max() - v.min()))
     assert moved[made.fault.nic] > 0.9 * moved.max()
+
+
+@pytest.mark.parametrize("name", ["overlapping", "after_bytes", "busiest"])
+def test_a_fault_has_close_samples_right_before_it(run: LoadedRun, trial: Callable[[str], Trial], name: str) -> None:
+    """Those of a busiest NIC began once it was chosen, often too late to know which pauses are usual."""
+    made = trial(name)
+    taken = counters(run, made, apart_ns=0)
+    assert not isinstance(taken, str) and made.fault is not None
+    at = taken["t_ns"][(taken["host"] == "host1") & (taken["nic"] == "eth0")]
+    just_before = at.between(made.fault.t_before_ns - 200_000_000, made.fault.t_before_ns)
+    assert just_before.sum() > 50, "20 are those of every 10 ms"
+    (view,) = (view for view in views(run) if view.trial.trial_id == made.trial_id)
+    assert view.recovery is None or not view.recovery.by_mean
 
 
 def test_after_a_killed_rank_all_others_say_so_and_end(run: LoadedRun, trial: Callable[[str], Trial]) -> None:

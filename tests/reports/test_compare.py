@@ -469,3 +469,35 @@ def test_every_mistake_of_a_rules_file_is_told_and_no_trial_is_judged_twice(tmp_
         load_rules(path)
     path.write_text(twice % (5, "") + twice % (50, 'systems = ["balance"]'))
     assert len(load_rules(path).rules) == 2
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "conclusion", "interval"),
+    [
+        ((0.0, 2.0), (0.0, 5.0), "not known closely enough", "-2 to +5"),
+        ((0.0, 5.0), (0.0, 2.0), "not known closely enough", "-5 to +2"),
+        ((0.0, 5.0), (10.0, 12.0), "worse, not shown to be beyond it", "+5 to +12"),
+        ((0.0, 5.0), (30.0, 31.0), "regression", "+25 to +31"),
+        ((30.0, 31.0), (0.0, 5.0), "better", "-31 to -25"),
+    ],
+)
+def test_a_change_that_the_ends_of_the_values_leave_open_is_not_told(
+    frames: tuple[pd.DataFrame, pd.DataFrame],
+    base: tuple[float, float],
+    new: tuple[float, float],
+    conclusion: str,
+    interval: str,
+) -> None:
+    """A change of +0, and surely none, was told between trials known only to 2 and to 5 ms."""
+    sides = [
+        frame[frame["system"] == "balance"].assign(recover_ms=least, recover_most_ms=most, by_mean=False)
+        for frame, (least, most) in zip(frames, (base, new), strict=True)
+    ]
+    found = only(compare(*sides, rules(metric="recover_ms", tolerance="6 ms")))
+    assert found.conclusion == conclusion
+    assert cells(found)[7].replace("\N{MINUS SIGN}", "-") == f"{interval}, unpaired"
+    why = "A trial says of recover_ms only between which values it lies, recover_most_ms at most: "
+    assert any(line.startswith(why) for line in told([found], []))
+    assert is_open([found]) == (conclusion == "not known closely enough")
+    few = [side.head(1) for side in sides]
+    assert only(compare(*few, rules(metric="recover_ms", tolerance="6 ms"))).conclusion == "too few repeats"

@@ -32,7 +32,7 @@ from reports.headline import headline
 from reports.load import LoadedRun, counters, load_folder
 from reports.measures import trial_frame
 from reports.palette import GLYPHS, glyph
-from reports.recovery import throughput
+from reports.recovery import by_then, throughput
 from reports.setting import setting_of
 from reports.trial import Trial
 from reports.wording import number, plural, sized
@@ -308,7 +308,7 @@ def test_bytes_per_host_say_which_bars_and_lines_are_missing(frame: pd.DataFrame
 
 def test_recovery_times_are_steps_one_a_trial(frame: pd.DataFrame) -> None:
     times, shares = recovery.steps(frame, "balance")
-    own = frame[frame["system"] == "balance"]["recover_ms"].dropna()
+    own = by_then(frame[frame["system"] == "balance"]).dropna()
     assert list(times) == sorted(own)
     assert shares[-1] == 100
     drawn = [line for line in recovery.draw(frame).axes[0].lines if line.get_marker() == "o"]
@@ -428,7 +428,7 @@ def test_figures_over_all_sizes_say_in_words_what_they_show(frame: pd.DataFrame)
     for system, own in known.groupby("system")["detect_ms"]:
         assert f"{system} {number(own.median())} ms ({plural(len(own), 'trial')})" in aftermath.result(frame)
     assert "chunks moved" in aftermath.result(frame) or frame["migrate_ms"].isna().all()
-    for system, own in frame[frame["recover_ms"].notna()].groupby("system")["recover_ms"]:
+    for system, own in by_then(frame).dropna().groupby(frame["system"]):
         shown = f"{system} {number(own.median())}, at most {number(own.max())} ms ({len(own)})"
         assert shown in recovery.result(frame)
 
@@ -436,10 +436,11 @@ def test_figures_over_all_sizes_say_in_words_what_they_show(frame: pd.DataFrame)
 def test_times_of_0_are_raised_for_the_logarithmic_axis_only(frame: pd.DataFrame) -> None:
     own = frame[frame["system"] == "balance"].head(4)
     apart = own.assign(detect_ms=[0.0, 0.0, 4.0, 4.0], migrate_ms=0.0, recover_ms=[0.0, 0.0, 10.36, 20.0])
+    apart = apart.assign(recover_most_ms=[0.0, 0.0, 10.36, 20.0], by_mean=False)
     assert "loss noticed (core's log): balance 2 ms (4 trials)" in aftermath.result(apart)
     assert "chunks moved (core's log): balance 0 ms (4 trials)" in aftermath.result(apart)
     assert "traffic back (NIC counters): balance 5.18 ms (4 trials)" in aftermath.result(apart)
-    assert recovery.result(apart).endswith("balance 5.18, at most 20 ms (4)")
+    assert "balance 5.18, at most 20 ms (4)" in recovery.result(apart)
     ax = aftermath.draw(apart).axes[0]
     assert sorted(float(np.ravel(line.get_xdata())[0]) for line in ax.lines) == pytest.approx([0.01, 2, 5.18])
     dots = sorted(float(x) for strip in ax.collections for x, _ in strip.get_offsets())
@@ -449,14 +450,27 @@ def test_times_of_0_are_raised_for_the_logarithmic_axis_only(frame: pd.DataFrame
 
 def test_a_trial_without_a_stop_stands_where_it_was_back_at_the_latest(frame: pd.DataFrame) -> None:
     own = frame[frame["system"] == "balance"].head(4)
-    most = [3.0, 9.0, float("nan"), 31.0]
-    still = own.assign(recover_ms=[0.0, 0.0, 0.0, 30.0], recover_most_ms=most)
-    assert list(recovery.steps(still, "balance")[0]) == [0, 3, 9, 30]
-    words = "o stop was seen in 2 trials, which count by their longest pause: at most 6 ms in the median, 9 ms in all"
+    most = [3.0, 9.0, 5.0, 31.0]
+    still = own.assign(recover_ms=[0.0, 0.0, 0.0, 30.0], recover_most_ms=most, by_mean=False)
+    assert list(recovery.steps(still, "balance")[0]) == [3, 5, 9, 30]
+    words = "o stop was seen in 3 trials, which count by their longest pause: at most 5 ms in the median, 9 ms in all"
     for module in (recovery, aftermath):
         assert words in module.result(still) and words in module.caption(still)
-        assert "o stop was seen" not in module.result(still.assign(recover_most_ms=float("nan")))
-    assert sorted(aftermath.times(still).query("stage.str.startswith('traffic')")["ms"]) == [0, 3, 9, 30]
+        assert "close samples before" not in module.result(still) + module.caption(still)
+        assert "o stop was seen" not in module.result(still.assign(recover_ms=most))
+    assert sorted(aftermath.times(still).query("stage.str.startswith('traffic')")["ms"]) == [3, 5, 9, 30]
+
+
+def test_a_trial_without_a_baseline_stands_at_what_the_mean_leaves(frame: pd.DataFrame) -> None:
+    """It was drawn as faster than those of which more was known."""
+    own = frame[frame["system"] == "balance"].head(3)
+    by_mean = own.assign(recover_ms=[0.0, 11.0, 2.0], recover_most_ms=[10.0, 11.0, 4.0], by_mean=[True, True, False])
+    assert list(recovery.steps(by_mean, "balance")[0]) == [2, 10, 11]
+    assert "≤" not in "".join(label.get_text() for label in recovery.draw(by_mean).axes[0].get_xticklabels())
+    for module in (recovery, aftermath):
+        for text in (module.result(by_mean), module.caption(by_mean)):
+            assert "2 trials had less than 0.2 s of close samples before the fault" in text
+            assert "o stop was seen" not in text and "older" not in text
 
 
 def drawn_times(figure: Figure) -> list[list[float]]:
@@ -464,12 +478,11 @@ def drawn_times(figure: Figure) -> list[list[float]]:
 
 
 def test_a_linear_axis_shows_times_of_0_where_they_are(frame: pd.DataFrame) -> None:
-    still = frame[frame["system"] == "balance"].head(3).assign(recover_ms=0.0)
-    assert recovery.result(still).endswith("balance 0, at most 0 ms (3)")
+    still = frame[frame["system"] == "balance"].head(3).assign(recover_ms=0.0, recover_most_ms=0.0, by_mean=False)
+    assert "balance 0, at most 0 ms (3)" in recovery.result(still)
     figure = recovery.draw(still)
     assert figure.axes[0].get_xscale() == "linear" and figure.axes[0].get_xlim() == (-0.06, 2)
     assert drawn_times(figure) == [[0, 0, 0]]
-    assert "whose mean did not fall has 0." in recovery.caption(still)
 
 
 @pytest.mark.parametrize("latest_ms", [0.0, 40.0])
@@ -478,7 +491,7 @@ def test_systems_whose_traffic_never_fell_stand_beside_each_other_and_beside_the
 ) -> None:
     own = frame[frame["system"] == "balance"].head(3)
     times = {"a": [0.0] * 3, "b": [0.0] * 3, "c": [0.0, 0.0, latest_ms]}
-    still = pd.concat([own.assign(system=system, recover_ms=ms) for system, ms in times.items()])
+    still = pd.concat([own.assign(system=system, recover_ms=ms, recover_most_ms=ms) for system, ms in times.items()])
     figure = recovery.draw(still)
     figure.canvas.draw()
     ax = figure.axes[0]
@@ -509,9 +522,15 @@ def test_recovery_counts_what_is_not_known_by_size_and_says_why(frame: pd.DataFr
     assert "not known" not in recovery.caption(stopped)
 
 
-def test_the_caption_says_where_every_line_draws_times_of_0(frame: pd.DataFrame) -> None:
-    told = aftermath.caption(frame)
-    assert all(f"drawn at {least:g} ms" in told for least in set(aftermath.LEAST.values()))
+def test_the_caption_says_what_dots_mean_of_lines_with_dots_only(frame: pd.DataFrame) -> None:
+    own = frame[frame["system"] == "balance"].assign(detect_ms=0.0, recover_ms=0.0, recover_most_ms=5.0)
+    own = own.assign(by_mean=False)
+    both = "line of traffic back", "earlier than 0.01 ms"
+    assert [text in aftermath.caption(own) for text in both] == [True, True]
+    assert [text in aftermath.caption(own.assign(recover_ms=float("nan"))) for text in both] == [False, True]
+    assert [text in aftermath.caption(own.assign(by_mean=True)) for text in both] == [False, True]
+    later = own.assign(detect_ms=1.0, migrate_ms=1.0)
+    assert [text in aftermath.caption(later) for text in both] == [True, False]
 
 
 def test_alternative_texts_name_the_size_where_only_one_is_known(frame: pd.DataFrame) -> None:

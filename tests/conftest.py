@@ -18,9 +18,9 @@ settings.load_profile("any machine")
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One more than there are processors, since tests also wait for timers and networks. None for tests of virtual
+    """Two more than there are processors, since tests also wait for timers and networks. None for tests of virtual
     machines: guests' kernels may have to be downloaded, and a worker has no access to the Internet."""
-    return 0 if "vms" in (config.option.markexpr or "") else min(12, 1 + len(os.sched_getaffinity(0)))
+    return 0 if "vms" in (config.option.markexpr or "") else min(12, 2 + len(os.sched_getaffinity(0)))
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -109,8 +109,9 @@ def _without_stop(frame: pd.DataFrame) -> str:
     still = frame["recover_most_ms"].where((frame["recover_ms"] == 0) & ~frame["by_mean"]).dropna()
     if still.empty:
         return ""
+    count = "counts by its" if len(still) == 1 else "count by their"
     return (
-        f"no stop was seen in {plural(len(still), 'trial')}, which count by their longest pause: at most "
+        f"no stop was seen in {plural(len(still), 'trial')}, which {count} longest pause: at most "
         f"{number(still.median())} ms in the median, {number(still.max())} ms in all"
     )
 
@@ -120,9 +121,10 @@ def _without_baseline(frame: pd.DataFrame) -> str:
     if not count:
         return ""
     least = f"{STEADY_NS / 1e6:g} ms"
+    they_count = "it counts" if count == 1 else "they count"
     return (
-        f"{plural(count, 'trial')} had less than {LEAST_BASELINE_NS / 1e9:g} s of close samples before the fault: they "
-        f"count by the mean of {least}, which takes pauses for stops, and as {least} if it tells less"
+        f"{plural(count, 'trial')} had less than {LEAST_BASELINE_NS / 1e9:g} s of close samples before the fault: "
+        f"{they_count} by the mean of {least}, which takes pauses for stops, and as {least} if it tells less"
     )
 
 

@@ -220,8 +220,8 @@ def _cells(
             holes += [str(name)] if missing else []
             lacking += not missing and _may_lack(part, metric)
             continue
-        below = int(metric.reads_low(part).sum())
-        counted = _farthest(known, low, high) if every and known.size else metric.together(known, low=below)
+        together = metric.together(known, unknown=metric.unknown_in(part))
+        counted = _farthest(known, low, high) if every and known.size else together
         of = f"{known.size or 'none'} of " if missing else ""
         told = f"{name}, {of}{plural(int(known.size) + missing, 'trial')}"
         cell = _Cell(told, counted, *_ends(part, metric, every, low, high))

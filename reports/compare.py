@@ -158,7 +158,7 @@ def _finding(
 
 def _values(part: pd.DataFrame, metric: str) -> dict[Hashable, float]:
     """The known values of the measure by repeat; healthy trials before and after the others are two of each. None if
-    those that are too low are so many that the median is not known."""
+    those that are not known are so many that the median is not known either."""
     return _by_repeat(part, part[metric]) if _estimate(part, metric).n else {}
 
 
@@ -188,7 +188,7 @@ def _inconclusive(base: pd.DataFrame, new: pd.DataFrame, metric: str) -> int:
 
 def _estimate(part: pd.DataFrame, metric: str) -> Estimate:
     """The same as in the report."""
-    return estimate(part[metric], int(METRICS[metric].reads_low(part).sum()))
+    return estimate(part[metric], METRICS[metric].unknown_in(part))
 
 
 def _judged(

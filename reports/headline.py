@@ -152,7 +152,7 @@ def healthy_shares(lines: Sequence[Line]) -> dict[str, dict[str, float]]:
 def _line(part: pd.DataFrame) -> Line:
     first: Any = part.iloc[0]
     conclusive = part["status"] != "inconclusive"
-    low = {name: int(metric.reads_low(part).sum()) for name, metric in METRICS.items()}
+    unknown = {name: metric.unknown_in(part) for name, metric in METRICS.items()}
     return Line(
         case=str(first["case"]),
         setup=str(first["setup"]),
@@ -180,7 +180,7 @@ def _line(part: pd.DataFrame) -> Line:
         source=str(first["source"]),
         transport=str(first["transport"]),
         rdma_type="+".join(sorted({kind for kind in part["rdma_type"] if kind})),
-        estimates={name: stats.estimate(part[name], low[name]) for name in METRICS},
+        estimates={name: stats.estimate(part[name], unknown[name]) for name in METRICS},
         worst={name: metric.together(part[name], "worst") for name, metric in METRICS.items()},
-        told={name: metric.together(part[name], low=low[name]) for name, metric in METRICS.items()},
+        told={name: metric.together(part[name], unknown=unknown[name]) for name, metric in METRICS.items()},
     )

@@ -50,9 +50,15 @@ class Difference(NamedTuple):
 
 def known(values: Iterable[float | None]) -> Floats:
     """The values that are present, as an array."""
+    there = _numbers(values)
+    return there[np.isfinite(there)]
+
+
+def _numbers(values: Iterable[float | None]) -> Floats:
+    """All that are numbers, infinite ones as well."""
     numbers = values if isinstance(values, np.ndarray) else [np.nan if v is None else v for v in values]
     array = np.asarray(numbers, dtype=np.float64)
-    return array[np.isfinite(array)]
+    return array[~np.isnan(array)]
 
 
 def median(values: Iterable[float | None]) -> float:
@@ -114,24 +120,38 @@ def typical(durations: Iterable[float]) -> float:
     return float(there[(there.size - 1) // 2]) if there.size else float("nan")
 
 
-def with_low(values: Iterable[float | None], low: int) -> Floats:
-    """The known values, and `low` more of which only is known that they are low: each counts as the lowest known one.
+class NotKnown(NamedTuple):
+    """How many trials of a cell have a value that is not known."""
 
-    So the median is that of all; no value is left if it would be one of the low ones. Without them it would be higher,
-    because they are not known for being low.
+    low: int = 0
+    """Because it is too low."""
+    either: int = 0
+    """Because it may be too low or too high."""
+
+
+NONE_UNKNOWN = NotKnown()
+
+
+def counted(values: Iterable[float | None], unknown: NotKnown = NONE_UNKNOWN) -> Floats:
+    """The values that a median is of: the known ones, and for each that is too low to be known the lowest of them,
+    because the median would be higher without it.
+
+    None are left if a value that is not known could be the median.
     """
     there = known(values)
-    if not low or not there.size:
+    if not there.size:
         return there
-    if (there.size + low - 1) // 2 < low:
+    least, _ = median_between(there, sum(unknown))
+    _, most = median_between(np.concatenate([np.full(unknown.low, -math.inf), there]), unknown.either)
+    if math.isinf(least) or math.isinf(most):
         return there[:0]
-    return np.concatenate([np.full(low, there.min()), there])
+    return np.concatenate([np.full(unknown.low, there.min()), there])
 
 
 def median_between(values: Iterable[float | None], unknown: int) -> tuple[float, float]:
     """Where the median of the known values and of `unknown` others lies, whatever these are; infinite where they decide
     it. NaN if there are none."""
-    there = known(values)
+    there = _numbers(values)
     if not there.size + unknown:
         return float("nan"), float("nan")
     return _median_with(there, -math.inf, unknown), _median_with(there, math.inf, unknown)
@@ -143,11 +163,11 @@ def _median_with(there: Floats, value: float, count: int) -> float:
     return float(ends[0]) if ends[0] == ends[1] else float(ends.mean())
 
 
-def estimate(values: Iterable[float | None], low: int = 0, seed: int = 0) -> Estimate:
-    """Median and interval over repeats, `low` of which are not known because they are too low (`with_low`)."""
+def estimate(values: Iterable[float | None], unknown: NotKnown = NONE_UNKNOWN, seed: int = 0) -> Estimate:
+    """Median and interval over repeats, of which those `unknown` have a value that is not known (`counted`)."""
     there = known(values)
-    counted = with_low(there, low)
-    return Estimate(median(counted), *interval(counted, seed), int(there.size) if counted.size else 0)
+    all_counted = counted(there, unknown)
+    return Estimate(median(all_counted), *interval(all_counted, seed), int(there.size) if all_counted.size else 0)
 
 
 def hit_cost_ns(hit_ns: Sequence[float], after_ns: Sequence[float]) -> float:

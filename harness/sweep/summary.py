@@ -13,6 +13,7 @@ from reports import trial as stored
 from reports.metrics import METRICS, cost
 from reports.metrics.metric import Metric
 from reports.metrics.view import View
+from reports.stats import NotKnown
 from reports.wording import tally
 
 SHORT = [metric for metric in METRICS.values() if metric.short]
@@ -82,13 +83,21 @@ def _points(record: stored.Trial, several: bool) -> str:
 def told(records: Iterable[stored.Trial], metrics: Iterable[Metric]) -> dict[str, float]:
     """Each of `metrics` over `records`, as in the report; unknown ones are left out."""
     views = [View(record) for record in records]
-    found = {metric.name: metric.together(map(metric.value, views), low=_low(metric, views)) for metric in metrics}
+    found = {m.name: m.together(map(m.value, views), unknown=_not_known(m, views)) for m in metrics}
     return {name: value for name, value in found.items() if value == value}
 
 
-def _low(metric: Metric, views: Sequence[View]) -> int:
-    """In how many trials it is not known because it is too low."""
-    return sum(cost.reads_low(view, metric.by_medians) for view in views) if metric.against_healthy else 0
+def _not_known(metric: Metric, views: Sequence[View]) -> NotKnown:
+    """In how many trials its value is not known, as `Metric.unknown_in` counts them."""
+    low = sum(cost.reads_low(view, metric.by_medians) for view in views) if metric.against_healthy else 0
+    return NotKnown(low, _unknown(metric, views) - low)
+
+
+def _unknown(metric: Metric, views: Sequence[View]) -> int:
+    if metric.from_effect:
+        return sum(metric.is_unsure(view) for view in views)
+    slowed = cost.disturbed_slowdown if metric.by_medians else cost.disturbed
+    return sum(bool(slowed(v)) and metric.value(v) is None for v in views) if metric.against_healthy else 0
 
 
 def _line(size_bytes: int, system: str, points: str, records: Sequence[stored.Trial]) -> Line:
@@ -102,8 +111,7 @@ def _known_in(records: Sequence[stored.Trial]) -> Iterator[tuple[str, tuple[int,
     faulted = any(record.fault for record in records)
     went_on = sum(record.status not in ("failed", "inconclusive") for record in records) if faulted else 0
     for metric in SHORT:
-        slowed = cost.disturbed_slowdown if metric.by_medians else cost.disturbed
-        unknown = sum(bool(slowed(view)) for view in views) if metric.against_healthy else 0
+        unknown = _unknown(metric, views)
         known = sum(metric.value(view) is not None for view in views)
         trials = metric.should_be_known_in(known, unknown, went_on)
         if unknown or 0 < known < trials:

@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 from r2ccl_core.schedules.r2cc_all_reduce import predicted_ratio
 from reports import stats
 from reports.figures import style
+from reports.metrics import METRICS
 
 SOURCES = {
     "measured": ("#0072B2", "o"), "simulated": ("#E69F00", "s"), "published": ("#333333", "X"),
@@ -53,8 +54,10 @@ def estimates(points: pd.DataFrame) -> list[tuple[float, stats.Estimate]]:
     """T/T0 by K and number of ranks, as in the tables: trials whose value is too low to be known count as low ones."""
     told = []
     for (_, k), part in points.groupby(["ranks", "pipeline"]):
-        low = int(part["slowdown_reads_low"].sum()) if "slowdown_reads_low" in part else 0
-        found = stats.estimate(part["slowdown"], low)
+        watched = "slowdown_reads_low" in part
+        found = stats.estimate(
+            part["slowdown"], METRICS["slowdown"].unknown_in(part) if watched else stats.NONE_UNKNOWN
+        )
         told += [(float(str(k)), found)] if found.n else []
     return told
 

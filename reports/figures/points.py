@@ -41,12 +41,10 @@ def draw_points(
 
 
 def counted(frame: pd.DataFrame, column: str) -> pd.DataFrame:
-    """The values of a metric that its medians are of, by size and system (`reports.stats.with_low`)."""
-    low = METRICS[column].reads_low(frame)
+    """The values of a metric that its medians are of, by size and system (`reports.stats.counted`)."""
+    unknown_in = METRICS[column].unknown_in
     parts = [
-        pd.DataFrame(
-            {"size_bytes": size, "system": system, column: stats.with_low(part[column], int(low[part.index].sum()))}
-        )
+        pd.DataFrame({"size_bytes": size, "system": system, column: stats.counted(part[column], unknown_in(part))})
         for (size, system), part in frame.groupby(CELL, sort=False)
     ]
     return pd.concat(parts) if parts else frame.head(0)

@@ -122,11 +122,16 @@ class Metric:
         """Whether trials of such a workload can have it."""
         return not self.workloads or workload in self.workloads
 
-    def together(self, values: Iterable[float | None], aggregate: Aggregate | None = None, low: int = 0) -> float:
-        """The aggregate of the known values; NaN if there are none. A median counts `low` more as low ones, which are
-        not known for that (`reports.stats.with_low`)."""
+    def together(
+        self,
+        values: Iterable[float | None],
+        aggregate: Aggregate | None = None,
+        unknown: stats.NotKnown = stats.NONE_UNKNOWN,
+    ) -> float:
+        """The aggregate of the known values; NaN if there are none, or if one that is not known could be the median
+        (`reports.stats.counted`)."""
         how = aggregate or self.aggregate
-        known = stats.with_low(values, low if how == "median" else 0)
+        known = stats.counted(values, unknown) if how == "median" else stats.known(values)
         if not known.size:
             return float("nan")
         if how == "total":
@@ -151,6 +156,11 @@ class Metric:
         """The trials (`reports.measures.trial_frame`) whose value is not known because it is too low."""
         low = part["slowdown_reads_low" if self.by_medians else "reads_low"].astype(bool)
         return low if self.against_healthy else low & False
+
+    def unknown_in(self, part: "pd.DataFrame") -> stats.NotKnown:
+        """How many of the trials have a value that is not known."""
+        unknown, low = self.not_known(part), self.reads_low(part)
+        return stats.NotKnown(int((unknown & low).sum()), int((unknown & ~low).sum()))
 
     def errors_ms(self, part: "pd.DataFrame") -> "pd.Series[float]":
         """By how much the known values may be wrong, because the fault's effect is not known well enough."""

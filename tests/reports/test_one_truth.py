@@ -112,10 +112,10 @@ UNKNOWN = math.nan
 
 
 def truth(trials: list[Trial]) -> dict[str, float]:
-    """The numbers of one cell, from its iterations."""
+    """The numbers of one cell, from its iterations. A median is one whatever the costs are that are not known."""
     told = {n: [v for v in values if not math.isnan(v)] for n, values in truths(trials).items()}
     numbers = {n: sum(v) if n in ("wrong", "unexpected") else median(v) for n, v in told.items() if v}
-    return {n: number for n, number in numbers.items() if math.isfinite(number)}
+    return {n: v for n, v in numbers.items() if math.isfinite(v) and all(map(math.isfinite, between(n, trials)))}
 
 
 def between(name: str, trials: list[Trial]) -> tuple[float, float]:
@@ -285,14 +285,14 @@ def of_rows(run: LoadedRun, frame: pd.DataFrame) -> Told:
     for (scenario, size, system), part in own.groupby([own["scenario"].map(scenario_of), "size_bytes", "system"]):
         known = {n: part[rows.metric_column(n)].dropna() for n in NAMES}
         cell = str(scenario), int(str(size)), str(system)
-        # A row is a trial, which has no cost that is too low to be known; a median has it among the low ones.
+        # A row is a trial, which has no cost that is not known; a median has those that are too low among the low ones.
         low = {n: [v for v in values if v == -math.inf] for n, values in truths(cells(run)[cell]).items()}
         how = {
             n: (v.sum() if n in ("wrong", "unexpected") else median([*v, *low.get(n, [])]))
             for n, v in known.items()
-            if len(v)
+            if len(v) and all(map(math.isfinite, between(n, cells(run)[cell])))
         }
-        found[cell] = {n: float(v) for n, v in how.items() if math.isfinite(v)}
+        found[cell] = {n: float(v) for n, v in how.items()}
     return NAMES, found
 
 
@@ -399,6 +399,29 @@ def a_run() -> LoadedRun:
     )  # fmt: skip
     experiment = {"name": "made up", "cluster": {"hosts": 3, "nics": 3, "rate": "500 Mbit/s"}}
     return LoadedRun(Path("nowhere"), Run(experiment=experiment, started="now", finished="later"), made)
+
+
+@pytest.mark.parametrize(("known", "told"), [(1, {}), (2, {"lost_ms": 10.0})])
+def test_a_median_that_a_trial_of_scattered_healthy_iterations_could_move_is_not_known(
+    known: int, told: dict[str, float]
+) -> None:
+    run = a_run()
+    trial = run.trials[0]
+    made = [("before", 8), ("before", 8), ("before", 60), ("hit", 15), ("after", 15)]
+    iterations = tuple(
+        trial.iterations[0].model_copy(
+            update={"iteration": n, "phase": p, "t_ns": n, "duration_ns": ms * 1_000_000, "busbw_gbs": 2 / ms}
+        )
+        for n, (p, ms) in enumerate(made)
+    )
+    trials = [trial.model_copy(update={"trial_id": f"known-{n}", "repeat": n}) for n in range(known)]
+    scattered = trial.model_copy(update={"trial_id": "scattered", "repeat": known, "iterations": iterations})
+    new = replace(run, trials=(*trials, scattered))
+    assert disagreements(new) == []
+    (numbers,) = (truth(each) for each in cells(new).values())
+    assert {name: value for name, value in numbers.items() if name == "lost_ms"} == told
+    (row,) = overview(headline(trial_frame([new])))
+    assert row.lost.text == ("10 ms" if told else "not known")
 
 
 def test_a_bound_with_an_unmeasured_cell_is_not_held() -> None:
@@ -529,7 +552,7 @@ def counts_everything(metric: Metric, view: Any) -> float | None:
 BREAKAGES = {
     "terminal": (terminal, "told", lambda records, metrics: {m.name: 1.0 for m in metrics}),
     "bounds": (bounds, "_should_have", lambda *_: False),
-    "figures": (points.stats, "with_low", lambda values, low: points.stats.known(values) * 2),
+    "figures": (points.stats, "counted", lambda values, unknown: points.stats.known(values) * 2),
     "compare": (compare, "estimate", lambda *_: compare.Estimate(0.0, 0.0, 0.0, 1)),
     "metrics.prom": (machine, "gauge", lambda metric: "r2ccl_other"),
     "terminal: before": (Metric, "value", counts_everything),

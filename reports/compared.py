@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from reports import machine
@@ -130,8 +130,20 @@ def told(
     if not failed and unjudged(findings) and any(finding.counts for finding in compared):
         lines.append("Only counts could be judged: no measure has enough repeats on both sides.")
     if not failed and is_open(findings, lacks):
-        lines.append("Whether NEW is worse is unknown (exit status 3): run the missing trials, or more repeats.")
+        lines.append(f"Whether NEW is worse is unknown (exit status 3): {_remedy(findings, lacks)}.")
     return lines
+
+
+def _remedy(findings: Sequence[Finding], lacks: Collection[str]) -> str:
+    """What would tell whether NEW is worse."""
+    loose = [finding for finding in findings if finding.conclusion == BETWEEN]
+    if not loose or "NEW" in lacks or any(finding.unknown for finding in findings):
+        return "run the missing trials, or more repeats"
+    names = " and ".join(dict.fromkeys(finding.metric for finding in loose))
+    return (
+        f"more repeats do not tell what each trial leaves open of {names}. A quieter machine, where healthy pauses are "
+        "shorter, leaves less, and a tolerance may be wider than it"
+    )
 
 
 def _ends_of(findings: Sequence[Finding]) -> Iterator[str]:

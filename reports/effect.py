@@ -14,6 +14,8 @@ from reports.wording import number, plural
 if TYPE_CHECKING:
     import pandas as pd
 
+BASELINE_NS = 500_000_000
+"""How long before a fault its host's counters are sampled closely, so that its healthy pauses are known."""
 UNCERTAIN_NS = 5_000_000
 """A larger uncertainty of the time of effect is pointed out."""
 UNCERTAIN = "not known well enough"

@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from reports.effect import BASELINE_NS
 from reports.stats import Floats
 
 RECOVERED = 0.8
@@ -32,8 +33,6 @@ another one, such as that between the phases of a collective."""
 SENDS = 0.05
 """Share of the later throughput below which nothing is sent: in stalls of black holes, probes and acknowledgements came
 to 0.003 of it at most."""
-BASELINE_NS = 500_000_000
-"""How long before the effect pauses are looked at, to know which are usual."""
 LEAST_BASELINE_NS = 200_000_000
 """Healthy traffic for less than that does not tell."""
 MIN_SAMPLES = 5

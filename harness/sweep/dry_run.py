@@ -299,8 +299,21 @@ def _ranks(experiment: Experiment, trial: Trial) -> Iterator[str]:
     for rank, (host, nics) in enumerate(hosts.items()):
         here = replace(job, python=cluster.python_on(host), nics=tuple(nic.name for nic in nics))
         command = BACKENDS[experiment.backend_of(trial.system)].command(here, rank)
-        settings = " ".join(f"{name}={shlex.quote(value)}" for name, value in command.env.items())
-        yield f"{host}: {settings} {shlex.join(command.argv)}"
+        settings = [f"{name}={_quoted(value)}" for name, value in command.env.items()]
+        yield f"{host}: {' '.join([*settings, *map(_quoted, command.argv)])}"
+
+
+def _quoted(word: str) -> str:
+    """A word of a command on one line, as a shell reads it."""
+    if word.isprintable():
+        return shlex.quote(word)
+    return "$'" + "".join(map(_escaped, word)) + "'"
+
+
+def _escaped(letter: str) -> str:
+    if letter in "\\'":
+        return f"\\{letter}"
+    return letter if letter.isprintable() else f"\\U{ord(letter):08x}"
 
 
 def named_nics(experiment: Experiment) -> dict[str, tuple[Nic, ...]]:

@@ -15,12 +15,10 @@ from statistics import median
 from harness.events import Timed
 from harness.experiment.fault_tables import FaultModel
 from harness.sweep.plan import Trial
+from reports.effect import BASELINE_NS
 
 FIRST_LATENCY_NS = 3_000_000
 """Latency assumed for the first fault of a sweep: a command over an open session and one `ip`."""
-
-BASELINE_NS = 500_000_000
-"""How long before a fault its host's counters are sampled as closely as after it."""
 
 SOON_NS = 2 * BASELINE_NS
 """How long before a fault that begins: iterations may come faster than expected."""

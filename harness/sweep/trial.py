@@ -34,7 +34,6 @@ from harness.sweep.breakage import Breakage
 from harness.sweep.clock import Clock
 from harness.sweep.expectation import HANG_S, Came, expected
 from harness.sweep.fault_timing import (
-    BASELINE_NS,
     chosen_begin_ns,
     expected_ns,
     fire_at_ns,
@@ -51,6 +50,7 @@ from harness.sweep.stalled import SHARE, stood_still_s
 from harness.sweep.still_moving import still_moving
 from harness.sweep.testbed import CLOCKS_EVERY_S, HostTestbed
 from harness.systems.base import Expectation
+from reports.effect import BASELINE_NS
 
 SAMPLE_S = 0.01
 CLOSELY_AGAIN_S = 1.0

@@ -1,6 +1,7 @@
 """The command line as a user meets it: exit statuses, one line for each mistake, interrupts, quick help."""
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -151,6 +152,20 @@ def test_a_dry_run_shows_every_command_and_touches_nothing(tmp_path: Path) -> No
     assert lines[-3].endswith("ip link set dev eth1 down")
     assert lines[-1].startswith("1 trial of 1 cell, 1 with a fault, 3 ranks started")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("value", ["two lines\nof 'words'", "back\\slash \x1b[2J \xe9\u2028"])
+def test_a_dry_run_shows_each_command_on_one_line_that_a_shell_reads(value: str, tmp_path: Path) -> None:
+    done = harness(
+        "sweep", ALLREDUCE, "--dry-run", "--only", "system=balance,size=1MiB,repeat=0", "--out", str(tmp_path),
+        "--set", f"system[balance].env.MINE={json.dumps(value)}",
+    )  # fmt: skip
+    line = next(line for line in done.stdout.splitlines() if line.strip().startswith("host0:"))
+    (setting,) = re.findall(r"MINE=(\$?'(?:[^'\\]|\\.)*')", line)
+    told = subprocess.run(
+        ["bash", "-c", f"printf %s {setting}"], env={**os.environ, "LC_ALL": "C.UTF-8"}, stdout=subprocess.PIPE
+    )
+    assert told.stdout.decode() == value
 
 
 TINY = [*SHORT, "--only=system=balance", "--set=sweep.retries=9"]

@@ -36,7 +36,8 @@ to 0.003 of it at most."""
 LEAST_BASELINE_NS = 200_000_000
 """Healthy traffic for less than that does not tell."""
 MIN_SAMPLES = 5
-"""An iteration shorter than this many samples is too short to show a dip."""
+"""Fewer samples of the iterations after the hit one do not tell how fast the host sends then. Nor do fewer of a hit one
+that is long enough for means."""
 
 
 @dataclass(frozen=True)
@@ -135,8 +136,11 @@ def recovery(
     others_carry = _others_carry(rates, nic, after)
     sent = host_total(without(rates, nic) if others_carry else rates, host)
     enough = _enough(rates, nic, sent, others_carry, (fault_ns, hit_end_ns), after)
-    took_ns = None if enough is None else _by_means(rates, nic, sent, enough, fault_ns, hit_end_ns)
-    if took_ns is None or enough is None:
+    if enough is None:
+        return None
+    is_short = _is_short((fault_ns, hit_end_ns))
+    took_ns = 0.0 if is_short else _by_means(rates, nic, sent, enough, fault_ns, hit_end_ns)
+    if took_ns is None:
         return None
     starts, ends, total = sent
     sends = total >= SENDS * enough
@@ -144,10 +148,11 @@ def recovery(
     if usual_ns is None:
         usual_ns = _usual_pause_ns(starts, ends, sends, fault_ns, [*warmup, *healthy])
     if usual_ns is None:
-        return Recovery(took_ns, max(took_ns, STEADY_NS), by_mean=True)
+        return Recovery(took_ns, hit_end_ns - fault_ns if is_short else max(took_ns, STEADY_NS), by_mean=True)
     pauses = _pauses(starts, ends, sends, (fault_ns, float(hit_end_ns)))
     until_ns = fault_ns + max(ON_ITS_WAY_NS, took_ns)
-    return _by_pauses([pause for pause in pauses if pause.begin_ns <= until_ns], usual_ns, took_ns, fault_ns)
+    near = [pause for pause in pauses if pause.begin_ns <= until_ns]
+    return _by_pauses(near, usual_ns, took_ns, fault_ns, is_short)
 
 
 @dataclass(frozen=True)
@@ -198,18 +203,19 @@ def _usual_pause_ns(
     return max(pause.most_ns for span in spans for pause in _pauses(starts, ends, sends, span))
 
 
-def _by_pauses(near: Sequence[_Pause], usual_ns: float, took_ns: float, fault_ns: float) -> Recovery:
+def _by_pauses(near: Sequence[_Pause], usual_ns: float, took_ns: float, fault_ns: float, is_short: bool) -> Recovery:
     """What the pauses after the effect, and while the mean was low, say beside the time by means.
 
     A pause that is not unusually long is no stop, and traffic is not back before the end of one that is. Where nothing
-    follows a stop, the means tell whether the host was done. Without a stop, traffic that was slow for a while may have
+    follows a stop, the means tell whether the host was done; where the hit iteration `is_short`, too short for means,
+    either may be true. Without a stop, traffic that was slow for a while may have
     been so for the failure, or as at other times.
     """
     stops = [pause for pause in near if pause.lasted_ns > usual_ns]
     back = [pause for pause in stops if not pause.is_last]
     if stops:
         took_ns = max([took_ns, *(pause.end_ns - fault_ns for pause in back)])
-        return Recovery(took_ns, max([took_ns, *(pause.last_ns - fault_ns for pause in back)]))
+        return Recovery(took_ns, max([took_ns, *(pause.last_ns - fault_ns for pause in (stops if is_short else back))]))
     longest = max(near, key=lambda pause: (pause.lasted_ns, pause.most_ns))
     return Recovery(0.0, max(took_ns, longest.last_ns - fault_ns if longest.lasted_ns > 0 else longest.most_ns))
 
@@ -225,7 +231,8 @@ def _enough(
     """The throughput at which traffic counts as recovered; None if the counters do not tell."""
     starts, ends, _ = sent
     inside = (starts >= after[0]) & (ends <= after[1])
-    if ((ends > hit[0]) & (ends <= hit[1])).sum() < MIN_SAMPLES or inside.sum() < MIN_SAMPLES:
+    seen = ((ends > hit[0]) & (ends <= hit[1])).sum() >= MIN_SAMPLES
+    if not (seen or _is_short(hit)) or inside.sum() < MIN_SAMPLES:
         return None
     later = np.arange(after[0], after[1] - STEADY_NS + 1, RESOLUTION_NS, dtype=np.float64)
     if not rates[rates["nic"] != nic].empty:
@@ -236,6 +243,14 @@ def _enough(
     enough = RECOVERED * float(np.percentile(_mean_rate(*sent)(later), 75))
     # Any time is as fast as nothing at all.
     return enough if enough > 0 else None
+
+
+def _is_short(hit: tuple[float, int]) -> bool:
+    """Whether a pause and what shows in the mean that it is over do not fit into the hit iteration.
+
+    Were such trials left out, those would be left in which something else stopped traffic for long enough.
+    """
+    return hit[1] - hit[0] < 2 * STEADY_NS
 
 
 def _by_means(
@@ -251,8 +266,7 @@ def _by_means(
     steady = _mean_rate(*sent)(starts) >= enough
     since = (starts >= fault_ns) & (starts + STEADY_NS <= hit_end_ns)
     slow = since & ~steady
-    # A pause and what shows that it is over do not fit into less.
-    if hit_end_ns - fault_ns < 2 * STEADY_NS or not since.any():
+    if not since.any():
         return None
     if not slow.any() or starts[slow][0] > fault_ns + ON_ITS_WAY_NS:
         return 0.0

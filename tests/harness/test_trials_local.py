@@ -107,7 +107,8 @@ def test_a_failure_by_bytes_comes_at_its_share(run: LoadedRun, trial: Callable[[
 
     begins = {i.iteration: i.t_ns for i in made.iterations}
     whole = (by(begins[5]) - by(begins[2])) / 3
-    assert (float(moved.iloc[-1]) - by(begins[5])) / whole == pytest.approx(0.5, abs=0.15)
+    # Never before its share; how long after it depends on when a busy machine runs the command.
+    assert 0.4 < (float(moved.iloc[-1]) - by(begins[5])) / whole < 0.85
 
 
 def test_the_busiest_nic_is_one_that_moved_the_most(run: LoadedRun, trial: Callable[[str], Trial]) -> None:

@@ -105,7 +105,7 @@ void Comm::AskSuspect(Path& path, const Progress& progress, int64_t now_ns) {
   Elsewhere elsewhere = LookElsewhere(path);
   bool resent = environment_->params.mode == 2 && path.suspect && progress.resent != path.resent_before &&
                 !elsewhere.lossy && now_ns - path.progress_ns > LateAfterNs(elsewhere.usual_ns);
-  if (resent && !WayWorks(path, now_ns) && PeerSpoke(path, path.progress_ns + patience_ns, now_ns)) {
+  if (resent && WayWorksUntilNs(path, now_ns) == 0 && PeerSpoke(path, path.progress_ns + patience_ns, now_ns)) {
     std::string silent_ms = std::to_string((now_ns - path.progress_ns) / kMillisecond);
     BeginProbation(path, now_ns, "silent for " + silent_ms + " ms, and packets were sent again");
   }

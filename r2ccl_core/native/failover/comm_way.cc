@@ -83,8 +83,8 @@ double Comm::BestKnownRate() const {
   return best;
 }
 
-bool Comm::WayWorks(const Path& path, int64_t now_ns) const {
-  return path.way != nullptr && path.way->Works(BestKnownRate(), path.round_trip_ns, now_ns);
+int64_t Comm::WayWorksUntilNs(const Path& path, int64_t now_ns) const {
+  return path.way == nullptr ? 0 : path.way->WorksUntilNs(BestKnownRate(), path.round_trip_ns, now_ns);
 }
 
 Elsewhere Comm::LookElsewhere(const Path& path) const {
@@ -110,7 +110,7 @@ int64_t Comm::IdleElsewhereNs(const Path& path) const {
 void Comm::WatchWay(Path& path, const Progress& progress, int64_t now_ns) {
   if (progress.shortest_rtt_ns > 0) path.shortest_rtt_ns = progress.shortest_rtt_ns;
   if (path.way != nullptr && progress.bytes_acked > path.acked_bytes) {
-    path.way->Add(progress.bytes_acked - path.acked_bytes, now_ns);
+    path.way->Add(progress.bytes_acked - path.acked_bytes, now_ns - progress.since_ack_ns, now_ns);
   }
   OnProgress(path, progress, now_ns);
   path.held_ns = HeldNs(path);

@@ -89,25 +89,36 @@ int64_t SendComm::LateAfter(const Path& path) const {
 // By how much the chunk is later than it should be; 0: it is not late, or nobody knows.
 int64_t SendComm::OverdueNs(Path& path, const Chunk& chunk, int64_t now_ns) {
   int64_t passed_ns = path.way->passed_ns();
-  int64_t excused_ns = HeldNs(path) - chunk.held_ns - SoonerNs(chunk.sent_ns, passed_ns, path.usual_ns);
+  bool silent = IsSilent(chunk.sent_ns, passed_ns);
+  // Where something of its NIC was late already, a queue that may have grown since is no excuse for more silence.
+  int64_t grows_from_ns = silent && NicIsDoubted(path) ? chunk.sent_ns : passed_ns;
+  int64_t excused_ns = HeldNs(path) - chunk.held_ns - SoonerNs(chunk.sent_ns, grows_from_ns, path.usual_ns);
   int64_t asked_ns = chunk.due_ns + excused_ns - kAskAheadNs;
-  if (now_ns <= asked_ns) return 0;
+  if (now_ns <= asked_ns) {
+    LookAt(asked_ns + 1, now_ns);
+    return 0;
+  }
   if (!PeerSpoke(path, asked_ns, now_ns)) {
-    bool may_answer = now_ns - asked_word_ns_ < kAskAheadNs;
-    if (may_answer) LookAt(std::max(asked_ns + kAskAheadNs, now_ns + kMillisecond), now_ns);
+    LookForAnswer(asked_ns + kAskAheadNs, now_ns);
     return 0;
   }
   // What is usual may be the memory of streams that had nothing to do since. If this way is silent, the peer is asked
   // over the others, and how long it takes to answer counts, twice for chance.
   int64_t elsewhere_ns = LookElsewhere(path).usual_ns;
-  if (elsewhere_ns > kAskAheadNs && IsSilent(chunk.sent_ns, passed_ns)) {
+  if (elsewhere_ns > kAskAheadNs && silent) {
     if (answered_ns_ < asked_ns) AskPeer(path, now_ns);
     bool knows = answered_ns_ >= asked_ns && asked_about_ == path.index;
     if (knows) elsewhere_ns = std::min(elsewhere_ns, 2 * answer_took_ns_);
+    if (!knows) LookForAnswer(asked_ns + kAskAheadNs, now_ns);
   }
   int64_t due_ns = std::max(chunk.due_ns, chunk.sent_ns + LateAfterNs(elsewhere_ns)) + excused_ns;
-  LookAt(due_ns, now_ns);
+  LookAt(due_ns + 1, now_ns);
   return std::max<int64_t>(0, now_ns - due_ns);
+}
+
+// Has the next tick come at `due_ns`, or as soon as the peer may have answered what it was just asked.
+void SendComm::LookForAnswer(int64_t due_ns, int64_t now_ns) {
+  if (now_ns - asked_word_ns_ < kAskAheadNs) LookAt(std::max(due_ns + 1, now_ns + kMillisecond), now_ns);
 }
 
 // Has the next tick come then, if that is to come.
@@ -168,7 +179,11 @@ void SendComm::OnProgress(Path& path, const Progress& progress, int64_t now_ns) 
   bool alone = false;
   int64_t overdue_ns = 0;
   path.late = false;
-  if (WayWorks(path, now_ns)) return;
+  int64_t works_until_ns = WayWorksUntilNs(path, now_ns);
+  if (works_until_ns > 0) {
+    if (!outgoing(path).in_flight.empty()) LookAt(works_until_ns, now_ns);
+    return;
+  }
   for (const Chunk& chunk : outgoing(path).in_flight) {
     if (chunk.end <= progress.bytes_acked) {
       path.way->NotePassed(chunk.sent_ns);

@@ -170,7 +170,7 @@ constexpr int kTestPackets = 8;
 
 // The time after the usual duration from which on something counts as late: as long as others may need to fill a NIC's
 // queue, which is then silent.
-constexpr int64_t kLateNs = 20 * kMillisecond;
+constexpr int64_t kLateNs = 22 * kMillisecond;
 constexpr int64_t LateAfterNs(int64_t usual_ns) { return kLateNs + 2 * usual_ns; }
 
 // Whether a NIC pair is silent since something was sent at `sent_ns`, if the last that arrived was sent at `passed_ns`;
@@ -294,22 +294,24 @@ constexpr int64_t kAskAheadNs = 5 * kMillisecond;
 // The bytes that all streams of a NIC pair have carried in the last tens of milliseconds. Pure: time is an argument.
 class Carried {
  public:
-  void Add(uint64_t bytes, int64_t now_ns) {
+  // Of them, so many were acknowledged by `acked_ns`, as is seen now.
+  void Add(uint64_t bytes, int64_t acked_ns, int64_t now_ns) {
     Turn(now_ns);
     bytes_ += bytes;
-    last_ns_ = now_ns;
+    last_ns_ = std::max(last_ns_, acked_ns);
   }
 
-  // Whether they are a fair part of what a NIC that drains `bytes_per_ns` carries in that time, and still continue: the
-  // last of them are not older than an answer takes, `round_trip_ns`, which a full queue makes long. A stream whose
-  // window has collapsed, while others share its NIC and the peer's, is late on a pair that works: one of 40 such
-  // streams under reno may wait for 200 ms. A NIC that loses packets, drops large ones, or has a hundredth of its rate,
-  // carries no fair part.
-  bool Works(double bytes_per_ns, int64_t round_trip_ns, int64_t now_ns) {
+  // Until when the pair works if nothing more comes; 0: it does not. It does while they are a fair part of what a NIC
+  // that drains `bytes_per_ns` carries in that time, and still continue: the last of them are not older than an answer
+  // takes, `round_trip_ns`, which a full queue makes long. A stream whose window has collapsed, while others share its
+  // NIC and the peer's, is late on a pair that works: one of 40 such streams under reno may wait for 200 ms. A NIC that
+  // loses packets, drops large ones, or has a hundredth of its rate, carries no fair part.
+  int64_t WorksUntilNs(double bytes_per_ns, int64_t round_trip_ns, int64_t now_ns) {
     Turn(now_ns);
     double enough = kFairPart * bytes_per_ns * static_cast<double>(kSpanNs);
-    int64_t recent_ns = std::max(kRecentNs, round_trip_ns);
-    return enough > 0 && static_cast<double>(bytes_ + before_) >= enough && now_ns - last_ns_ < recent_ns;
+    int64_t until_ns = last_ns_ + std::max(kRecentNs, round_trip_ns);
+    bool works = enough > 0 && static_cast<double>(bytes_ + before_) >= enough && now_ns < until_ns;
+    return works ? until_ns : 0;
   }
 
  private:
@@ -334,13 +336,13 @@ class Carried {
 // Thread-safe.
 class Way {
  public:
-  void Add(uint64_t bytes, int64_t now_ns) {
+  void Add(uint64_t bytes, int64_t acked_ns, int64_t now_ns) {
     MutexLock lock(mutex_);
-    carried_.Add(bytes, now_ns);
+    carried_.Add(bytes, acked_ns, now_ns);
   }
-  bool Works(double bytes_per_ns, int64_t round_trip_ns, int64_t now_ns) {
+  int64_t WorksUntilNs(double bytes_per_ns, int64_t round_trip_ns, int64_t now_ns) {
     MutexLock lock(mutex_);
-    return carried_.Works(bytes_per_ns, round_trip_ns, now_ns);
+    return carried_.WorksUntilNs(bytes_per_ns, round_trip_ns, now_ns);
   }
   // What was sent at that time has arrived.
   void NotePassed(int64_t sent_ns) {

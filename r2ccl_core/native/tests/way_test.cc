@@ -77,9 +77,9 @@ bool WorksAt(double share) {
   Carried carried;
   int64_t now_ns = 1'000'000'000'000;
   for (int tick = 0; tick < 40; ++tick, now_ns += kTickNs) {
-    carried.Add(static_cast<uint64_t>(share * kDrain * static_cast<double>(kTickNs)), now_ns);
+    carried.Add(static_cast<uint64_t>(share * kDrain * static_cast<double>(kTickNs)), now_ns, now_ns);
   }
-  return carried.Works(kDrain, kMillisecond, now_ns);
+  return carried.WorksUntilNs(kDrain, kMillisecond, now_ns) > 0;
 }
 
 TEST(Carried, AWayThatThreeSendersShareWorksAndASickOneDoesNot) {
@@ -92,11 +92,16 @@ TEST(Carried, AWayThatThreeSendersShareWorksAndASickOneDoesNot) {
 TEST(Carried, WhatFallsSilentDoesNotWorkAndNobodyKnowsWhatAnUnknownNicCarries) {
   Carried carried;
   int64_t now_ns = 1'000'000'000'000;
-  for (int tick = 0; tick < 40; ++tick, now_ns += kTickNs) carried.Add(5'000'000, now_ns);
-  EXPECT_TRUE(carried.Works(kDrain, kMillisecond, now_ns));
-  EXPECT_FALSE(carried.Works(0, kMillisecond, now_ns));
-  EXPECT_FALSE(carried.Works(kDrain, kMillisecond, now_ns + 2 * kTickNs)) << "before anything of it is late";
-  EXPECT_TRUE(carried.Works(kDrain, 30 * kMillisecond, now_ns + 2 * kTickNs)) << "answers take as long there";
+  int64_t acked_ns = 0;
+  for (int tick = 0; tick < 40; ++tick, now_ns += kTickNs) {
+    acked_ns = now_ns - kTickNs / 2;
+    carried.Add(5'000'000, acked_ns, now_ns);
+  }
+  EXPECT_EQ(carried.WorksUntilNs(kDrain, kMillisecond, now_ns), acked_ns + 2 * kTickNs) << "before anything is late";
+  EXPECT_EQ(carried.WorksUntilNs(kDrain, kMillisecond, acked_ns + 2 * kTickNs), 0);
+  EXPECT_EQ(carried.WorksUntilNs(0, kMillisecond, now_ns), 0);
+  EXPECT_EQ(carried.WorksUntilNs(kDrain, 30 * kMillisecond, now_ns + 2 * kTickNs), acked_ns + 30 * kMillisecond)
+      << "answers take as long there";
 }
 
 TEST(Probation, WhoIsLateAgainAndAgainHasToBeCleanForLongerButNotForEver) {
@@ -258,17 +263,17 @@ TEST(Probation, TestsOfOneThatIsOverSayNothing) {
 }
 
 TEST(Way, WhatIsUsualIsNotLate) {
-  EXPECT_EQ(LateAfterNs(0, 0, 1), 20 * kMillisecond);
-  EXPECT_EQ(LateAfterNs(5 * kMillisecond, 1e6, 0.1), 50 * kMillisecond) << "twice the round trip and the queue";
+  EXPECT_EQ(LateAfterNs(0, 0, 1), 22 * kMillisecond);
+  EXPECT_EQ(LateAfterNs(5 * kMillisecond, 1e6, 0.1), 52 * kMillisecond) << "twice the round trip and the queue";
   EXPECT_GE(LateAfterNs(0, 0, 0), 60 * kMillisecond) << "nothing is known of the NIC";
-  EXPECT_EQ(LateAfterNs(0, 1e6, 0, 1e-3), 60 * kMillisecond) << "it drained little lately, as it had little to do";
-  EXPECT_EQ(LateAfterNs(0, 1e6, 0, 0.1), 40 * kMillisecond) << "it drains that at least";
+  EXPECT_EQ(LateAfterNs(0, 1e6, 0, 1e-3), 62 * kMillisecond) << "it drained little lately, as it had little to do";
+  EXPECT_EQ(LateAfterNs(0, 1e6, 0, 0.1), 42 * kMillisecond) << "it drains that at least";
 }
 
 TEST(Way, WhatIsSilentIsLateSoonerIfSomethingPassedJustBefore) {
   int64_t sent_ns = 1'000'000'000'000;
-  EXPECT_EQ(SoonerNs(sent_ns, sent_ns, 0), 10 * kMillisecond);
-  EXPECT_EQ(SoonerNs(sent_ns, sent_ns - kMillisecond / 2, 0), 6 * kMillisecond);
+  EXPECT_EQ(SoonerNs(sent_ns, sent_ns, 0), 12 * kMillisecond);
+  EXPECT_EQ(SoonerNs(sent_ns, sent_ns - kMillisecond / 2, 0), 8 * kMillisecond);
   EXPECT_EQ(SoonerNs(sent_ns, sent_ns - 2 * kMillisecond, 0), 0) << "a queue may have filled meanwhile";
   EXPECT_EQ(SoonerNs(sent_ns, sent_ns, 12 * kMillisecond), 0) << "the queue was long already";
   EXPECT_EQ(SoonerNs(sent_ns, 0, 0), 0) << "nothing ever passed";

@@ -76,8 +76,12 @@ double CallsBetween(const Scenario& scenario, int64_t begin_ns, int64_t end_ns, 
 
 }  // namespace
 
-Scenario CallsWith(const NamedTrouble& trouble, uint64_t seed) {
-  Scenario made = Ring(seed, 4, 4, 0.5);
+Scenario CallsWith(const NamedTrouble& trouble, int hosts, uint64_t seed) {
+  Scenario made = Ring(seed, hosts, 4, 0.5);
+  if (hosts == 2) {
+    made.ring.lanes = 8;
+    made.bucket_bytes = 1e6;
+  }
   made.program_polls = Mixed(seed, 0) % 4 != 0;
   made.troubles = {OfANic(trouble, seed, made, kCostBeginsNs, 10 * kMillisecond)};
   return made;
@@ -121,8 +125,8 @@ std::vector<NamedTrouble> Failures() {
           {"large_packets_lost", Trouble::kLargeOnly}};
 }
 
-double CostMs(const NamedTrouble& failure, uint64_t seed, std::string* wrong) {
-  Scenario scenario = CallsWith(failure, seed);
+double CostMs(const NamedTrouble& failure, int hosts, uint64_t seed, std::string* wrong) {
+  Scenario scenario = CallsWith(failure, hosts, seed);
   int64_t at_ns = scenario.troubles[0].at_ns;
   Outcome outcome = WatchScenario(scenario, at_ns, kCallsAfter, at_ns + kCostEndsNs);
   if (!outcome.wrong.empty()) *wrong = outcome.wrong;

@@ -18,8 +18,9 @@ struct NamedTrouble {
   double amount = 0;
 };
 
-// AllReduces of 1 MiB without end, and the trouble of a NIC. The seed draws the NIC and the moment.
-Scenario CallsWith(const NamedTrouble& trouble, uint64_t seed);
+// AllReduces of 1 MiB without end over four NICs of 4 Gbit/s, and the trouble of one of them. The seed draws the NIC
+// and the moment. Two hosts are as tests/gpu/campaign.py has them: NCCL's eight connections, and token buckets of 2 ms.
+Scenario CallsWith(const NamedTrouble& trouble, int hosts, uint64_t seed);
 
 // Three hosts that call AllReduce without end over slower NICs, whose token bucket lets a chunk go at once.
 struct CallGroup {
@@ -40,7 +41,7 @@ std::vector<CallGroup> HealthyGroups();
 double CallsWhileWell(const CallGroup& group, const NamedTrouble& trouble, uint64_t seed, std::string* wrong);
 
 // The time that the call which it hits takes longer than calls do, in ms.
-double CostMs(const NamedTrouble& failure, uint64_t seed, std::string* wrong);
+double CostMs(const NamedTrouble& failure, int hosts, uint64_t seed, std::string* wrong);
 // Those whose cost is measured.
 std::vector<NamedTrouble> Failures();
 

@@ -250,7 +250,7 @@ int Bench(int repeats) {
   }
   constexpr int kSeedsOfACost = 4;
   for (const NamedTrouble& failure : r2ccl::simulated::Failures()) {
-    auto costs = BySeed(kSeedsOfACost * repeats, 1, std::bind_front(r2ccl::simulated::CostMs, failure));
+    auto costs = BySeed(kSeedsOfACost * repeats, 1, std::bind_front(r2ccl::simulated::CostMs, failure, 4));
     double mean_ms = std::accumulate(costs.begin(), costs.end(), 0.0) / static_cast<double>(costs.size());
     std::printf("%-28s %10.3f ms\n", ("hit_by_" + failure.name).c_str(), mean_ms);
     std::fflush(stdout);
@@ -264,17 +264,23 @@ int Bench(int repeats) {
   return right ? 0 : 1;
 }
 
-int TellFailures(const Options& options) {
+void TellFailuresOf(int hosts, const std::string& prefix, const Options& options) {
   for (const NamedTrouble& failure : r2ccl::simulated::Failures()) {
-    auto costs = BySeed(options.failures, options.jobs, std::bind_front(r2ccl::simulated::CostMs, failure));
+    auto costs = BySeed(options.failures, options.jobs, std::bind_front(r2ccl::simulated::CostMs, failure, hosts));
     auto worst = std::max_element(costs.begin(), costs.end());
     auto seed = worst - costs.begin() + 1;
     double worst_ms = *worst;
     std::sort(costs.begin(), costs.end());
-    std::printf("%-20s median %6.2f ms, 99th percentile %6.2f, worst %6.2f (seed %td)\n", failure.name.c_str(),
-                costs[costs.size() / 2], costs[costs.size() * 99 / 100], worst_ms, seed);
+    std::printf("%-28s median %6.2f ms, 99th percentile %6.2f, worst %6.2f (seed %td)\n",
+                (prefix + failure.name).c_str(), costs[costs.size() / 2], costs[costs.size() * 99 / 100], worst_ms,
+                seed);
     std::fflush(stdout);
   }
+}
+
+int TellFailures(const Options& options) {
+  TellFailuresOf(4, "", options);
+  TellFailuresOf(2, "two_hosts_", options);
   return 0;
 }
 

@@ -259,7 +259,10 @@ def _stopped(cells: Sequence[Line], own: Sequence[Line]) -> Cell:
     then the first stands beside the second, since it is of the others."""
     shown = {id(line) for line in cells}
     smaller = [line for line in own if id(line) not in shown]
-    latest, untold = _latest_error(own, {line.size_bytes for line in cells}), _without_time(cells)
+    sizes = {line.size_bytes for line in cells}
+    latest, untold = _latest_error(own, sizes), _without_time(cells)
+    if untold and latest != _latest_error(own, {line.size_bytes for line in own}) and len(sizes) == 1:
+        untold = [f"{text}{at_size(*sizes)}" for text in untold]  # the latest is of another size
     elsewhere = [f"{text} at other sizes" for text in _without_time(smaller)]
     detail = "\n".join(filter(None, ("" if untold else latest, *elsewhere)))
     return Cell("stopped", detail, "; ".join(filter(None, (latest, *untold))) if untold else "")

@@ -89,13 +89,13 @@ def told(records: Iterable[stored.Trial], metrics: Iterable[Metric]) -> dict[str
 
 def _not_known(metric: Metric, views: Sequence[View]) -> NotKnown:
     """In how many trials its value is not known, as `Metric.unknown_in` counts them."""
-    low = sum(cost.reads_low(view, metric.by_medians) for view in views) if metric.against_healthy else 0
+    if not metric.against_healthy:
+        return NotKnown()
+    low = sum(cost.reads_low(view, metric.by_medians) for view in views)
     return NotKnown(low, _unknown(metric, views) - low)
 
 
 def _unknown(metric: Metric, views: Sequence[View]) -> int:
-    if metric.from_effect:
-        return sum(metric.is_unsure(view) for view in views)
     slowed = cost.disturbed_slowdown if metric.by_medians else cost.disturbed
     return sum(bool(slowed(v)) and metric.value(v) is None for v in views) if metric.against_healthy else 0
 

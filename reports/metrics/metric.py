@@ -158,7 +158,10 @@ class Metric:
         return low if self.against_healthy else low & False
 
     def unknown_in(self, part: "pd.DataFrame") -> stats.NotKnown:
-        """How many of the trials have a value that is not known."""
+        """Of how many of the trials a median does not know the value. A time from an effect that is not known well
+        enough is told in words beside what is known, and bounds judge its `ends`."""
+        if self.from_effect:
+            return stats.NONE_UNKNOWN
         unknown, low = self.not_known(part), self.reads_low(part)
         return stats.NotKnown(int((unknown & low).sum()), int((unknown & ~low).sum()))
 

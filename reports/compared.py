@@ -167,8 +167,8 @@ def _inconclusive(findings: Sequence[Finding]) -> Iterator[str]:
     if count:
         first = next(finding for finding in findings if finding.inconclusive)
         where = f"{'first: ' if sum(map(bool, most.values())) > 1 else ''}{_where(first, findings)}"
-        are = "is" if count == 1 else "are"
-        yield f"{plural(count, 'repeat')} of BASE {are} inconclusive in NEW ({where}), and may be the worse ones there."
+        are, ones = ("is", "a worse one") if count == 1 else ("are", "the worse ones")
+        yield f"{plural(count, 'repeat')} of BASE {are} inconclusive in NEW ({where}), and may be {ones} there."
 
 
 def _where(finding: Finding, among: Sequence[Finding]) -> str:

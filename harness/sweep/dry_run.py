@@ -85,19 +85,25 @@ def _totals(experiment: Experiment, trials: Sequence[Trial], clusters: int) -> s
 
 def _added(trials: Sequence[Trial]) -> Iterator[str]:
     """Tells of the iterations that the default of `min_duration` adds, by size."""
-    found: dict[int, Trial] = {}
+    found: dict[int, list[int]] = {}
     for trial in trials:
         workload = trial.variant.experiment.workload
         if not isinstance(workload, CollectiveWorkload) or workload.min_duration_s is not None:
             continue
         if trial.iterations > workload.asked_iterations(trial.size_bytes):
-            found.setdefault(trial.size_bytes, trial)
+            found.setdefault(trial.size_bytes, []).append(trial.iterations)
     if found:
-        told = ", ".join(f"{format_size(size)} has {trial.iterations}" for size, trial in found.items())
+        told = ", ".join(f"{format_size(size)} has {_range(counts)}" for size, counts in found.items())
         yield (
             f'note: workload.min_duration is "{FAULTED_S:g} s" for short collectives with faults, so that a fault hits '
             f"one: {told} iterations; another value changes that"
         )
+
+
+def _range(counts: Sequence[int]) -> str:
+    """All of them: ``43``, or ``43 to 86`` where collectives differ."""
+    least, most = min(counts), max(counts)
+    return str(least) if least == most else f"{least} to {most}"
 
 
 def _too_short(trials: Sequence[Trial]) -> Iterator[str]:

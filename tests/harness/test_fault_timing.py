@@ -193,6 +193,9 @@ def test_short_collectives_with_faults_last_until_a_fault_can_come() -> None:
         'note: workload.min_duration is "0.5 s" for short collectives with faults, so that a fault hits one: '
         "64KiB has 912 iterations; another value changes that"
     ]
+    mixed = 'axis=[{key="workload.collective", values=["all_reduce", "all_gather"]}]'
+    counts, (one,) = planned(mixed)
+    assert len(counts) == 2 and f": 64KiB has {min(counts)} to {max(counts)} iterations; " in one
     as_written = {8}, []
     assert planned("fault=[]") == planned('workload.min_duration="0 s"') == as_written
     assert planned("workload.backend=simulate") == as_written, "no fault has to be aimed"

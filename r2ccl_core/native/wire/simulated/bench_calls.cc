@@ -209,11 +209,8 @@ SlowShare ShareOfSlow(int mbit, uint64_t seed, std::string* wrong) {
 std::vector<int> SlowRates() { return {5, 10, 20, 40, 100}; }
 
 std::vector<Load> Loads() {
-  return {{"healthy"},
-          {"healthy_homes", false, false, true},
-          {"others", true},
-          {"busy", false, true},
-          {"others_and_busy", true, true}};
+  return {{"healthy"},           {"healthy_homes", false, false, true}, {"others", true},
+          {"busy", false, true}, {"others_and_busy", true, true},       {"others_homes", true, false, true}};
 }
 
 Alarms AlarmsUnder(const Load& load, uint64_t seed, std::string* wrong) {

@@ -63,6 +63,7 @@ struct Options {
   int repaired = 0;
   int slow = 0;
   int alarms = 0;
+  std::string load;  // empty: all
   uint64_t runs = UINT64_MAX;
   uint64_t first = 1;
   unsigned jobs = std::max(1u, std::thread::hardware_concurrency());
@@ -100,6 +101,7 @@ constexpr char kHelp[] =
     "  --alarms N    two seconds of AllReduces of 1 MiB while nothing fails, on idle and on busy NICs and processors: "
     "what\n"
     "                is taken for a failure, and what is sent beyond the messages, by N seeds\n"
+    "  --load NAME   of --alarms: only what this line tells\n"
     "  --version     the version, and nothing else\n"
     "\n"
     "Exit status: 0 every rule held, 1 one was broken, 2 an option is wrong.\n";
@@ -138,13 +140,20 @@ bool Parse(int argc, char** argv, Options* options) {
     }
     bool known = name == "--seconds" || name == "--runs" || name == "--first" || name == "--jobs" || name == "--seed" ||
                  name == "--every" || name == "--bench" || name == "--failures" || name == "--sick" ||
-                 name == "--repaired" || name == "--slow" || name == "--alarms" || name == "--hosts" ||
-                 name == "--nics";
+                 name == "--repaired" || name == "--slow" || name == "--alarms" || name == "--load" ||
+                 name == "--hosts" || name == "--nics";
     if (!known) return Refused(name, "", "no such option");
     if (i + 1 == argc) return Refused(name, "", "a value is missing");
     const char* value = argv[++i];
     if (name == "--seconds") {
       if (!ToSeconds(value, &options->seconds)) return Refused(name, value, "give a number of seconds, such as 60");
+      continue;
+    }
+    if (name == "--load") {
+      auto loads = r2ccl::simulated::Loads();
+      options->load = value;
+      bool is = std::any_of(loads.begin(), loads.end(), [&](const auto& load) { return load.name == options->load; });
+      if (!is) return Refused(name, value, "give one that --alarms tells, such as healthy");
       continue;
     }
     uint64_t number = 0;
@@ -353,6 +362,7 @@ int TellSlow(const Options& options) {
 int TellAlarms(const Options& options) {
   using namespace r2ccl::simulated;
   for (const Load& load : Loads()) {
+    if (!options.load.empty() && options.load != load.name) continue;
     std::mutex mutex;
     Alarms all;
     uint64_t alarmed = 0;

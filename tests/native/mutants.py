@@ -584,6 +584,46 @@ MUTANTS = [
         "",
         test="Explore.AloneRdmaBearsANicOfEightMbits",
     ),
+    Mutant(
+        "end_of_work_is_not_looked_at",
+        "a pair that stops working is looked at with the next tick",
+        "failover/send_comm_late.cc",
+        "    if (!outgoing(path).in_flight.empty()) LookAt(works_until_ns, now_ns);\n",
+        "",
+        test="Explore.ABlackHoleIsFoundWhenItIsDue",
+    ),
+    Mutant(
+        "answer_is_not_looked_for",
+        "who asked the peer looks for the answer with the next tick",
+        "failover/send_comm_late.cc",
+        "  if (now_ns - asked_word_ns_ < kAskAheadNs) LookAt(std::max(due_ns + 1, now_ns + kMillisecond), now_ns);\n",
+        "  (void)due_ns, (void)now_ns;\n",
+        test="Explore.ABlackHoleIsFoundWhenItIsDue",
+    ),
+    Mutant(
+        "works_from_the_tick",
+        "a pair works for so long after the tick that saw its last acknowledgement, not after that itself",
+        "failover/comm_way.cc",
+        "path.acked_bytes, now_ns - progress.since_ack_ns, now_ns);",
+        "path.acked_bytes, now_ns, now_ns);",
+        test="Explore.ABlackHoleIsFoundWhenItIsDue",
+    ),
+    Mutant(
+        "looks_when_it_is_due",
+        "what is due is looked at when it is not late yet, and then with the next tick",
+        "failover/send_comm_late.cc",
+        "  LookAt(due_ns + 1, now_ns);\n",
+        "  LookAt(due_ns, now_ns);\n",
+        test="Explore.ABlackHoleIsFoundWhenItIsDue",
+    ),
+    Mutant(
+        "doubted_queue_is_an_excuse",
+        "on a NIC in doubt a queue that may have grown excuses silence",
+        "failover/send_comm_late.cc",
+        "silent && NicIsDoubted(path) ? chunk.sent_ns : passed_ns",
+        "passed_ns",
+        test="Explore.AChunkThatGoesOutOverANicInDoubtDoesNotWaitAsIfForAQueue",
+    ),
 ]
 
 

@@ -190,6 +190,19 @@ TEST(Explore, AChunkThatGoesOutOverANicInDoubtDoesNotWaitAsIfForAQueue) {
   EXPECT_EQ(wrong, "");
 }
 
+// Nobody waits for the next tick where something is due before it. The mean is 13.5 ms, and 13.9 to 14.1 where one of
+// the looks is left out, or comes when what is due is not late yet.
+TEST(Explore, ABlackHoleIsFoundWhenItIsDue) {
+  constexpr int kSeeds = 24;
+  std::string wrong;
+  double sum_ms = 0;
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    sum_ms += CostMs({.name = "black_hole", .kind = Trouble::kBlackHole}, 4, seed, &wrong);
+  }
+  EXPECT_LT(sum_ms / kSeeds, 13.7);
+  EXPECT_EQ(wrong, "");
+}
+
 // Four hosts of a GPU each, whose ring has more lanes than NICs or pieces in a row: answers wait for queues at both
 // ends, of which a host knows its own. A rule for slow pairs in which all messages of up to 64 KiB counted set healthy
 // NICs aside there, mostly after a NIC had been lost, and cost four hosts with GPUs up to a third of their speed.
@@ -216,7 +229,7 @@ TEST(Explore, FourHealthyHostsSetNoNicAside) {
     scenario.program_polls = true;
     scenario.params.inline_bytes = 12288;
     scenario.params.io_threads = scenario.params.stripes = 1;
-    scenario.ring = {.calls = INT64_MAX, .lanes = shape.lanes, .slices = shape.slices, .as_nccl = true};
+    scenario.ring = {.calls = INT64_MAX, .lanes = shape.lanes, .slices = shape.slices, .sums = true, .homes = true};
     scenario.ring.elements = shape.message_bytes / 4 * shape.slices * shape.lanes * scenario.hosts;
     if (shape.loses) {
       scenario.troubles = {
@@ -242,7 +255,7 @@ TEST(Explore, ANicThatLosesOnePacketInAHundredCostsSmallCallsNoMoreThanADeadOne)
   scenario.program_polls = true;
   scenario.params.inline_bytes = 12288;
   scenario.params.io_threads = scenario.params.stripes = 1;
-  scenario.ring = {.calls = INT64_MAX, .lanes = 4, .elements = 64 * 1024, .as_nccl = true};
+  scenario.ring = {.calls = INT64_MAX, .lanes = 4, .elements = 64 * 1024, .sums = true, .homes = true};
   constexpr int64_t kBeginNs = 200'000'000;
   constexpr int64_t kFromNs = 700'000'000;
   constexpr int64_t kUntilNs = 1'200'000'000;

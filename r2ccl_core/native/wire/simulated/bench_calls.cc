@@ -21,6 +21,7 @@ constexpr int64_t kWellForNs = 800 * kMillisecond;
 constexpr int64_t kWellSmallNs = 2000 * kMillisecond;
 constexpr int64_t kSlowBeginsNs = 1000 * kMillisecond;
 constexpr int64_t kSlowForNs = 6000 * kMillisecond;
+constexpr int64_t kLoadForNs = 2000 * kMillisecond;
 constexpr double kBytesOfCall = 1 << 20;
 
 // Without the state of a standard engine, which would be seeded for three numbers.
@@ -43,7 +44,7 @@ Scenario Ring(uint64_t seed, int hosts, int rails, double bytes_per_ns, size_t b
   made.ring.calls = INT64_MAX;
   made.ring.elements = static_cast<int64_t>(bytes / 4);
   made.ring.lanes = 4;
-  made.ring.as_nccl = true;
+  made.ring.sums = made.ring.homes = true;
   return made;
 }
 
@@ -206,5 +207,51 @@ SlowShare ShareOfSlow(int mbit, uint64_t seed, std::string* wrong) {
 }
 
 std::vector<int> SlowRates() { return {5, 10, 20, 40, 100}; }
+
+std::vector<Load> Loads() {
+  return {{"healthy"},           {"healthy_homes", false, false, true}, {"others", true},
+          {"busy", false, true}, {"others_and_busy", true, true},       {"others_homes", true, false, true}};
+}
+
+Alarms AlarmsUnder(const Load& load, uint64_t seed, std::string* wrong) {
+  constexpr double kOthers = 0.95;
+  constexpr uint64_t kNeverExtended = 8;  // see CheckCarries in explore.cc
+  int hosts = 2 + static_cast<int>(Mixed(seed, 0) % 3);
+  int rails = 2 + static_cast<int>(Mixed(seed, 1) % 3);
+  Scenario scenario = Ring(seed * kNeverExtended + 1, hosts, rails, Mixed(seed, 2) % 2 == 0 ? 0.025 : 0.0625);
+  if (Mixed(seed, 3) % 2 == 0) scenario.segment_bytes = 1448;
+  scenario.bucket_bytes = seed % 2 == 0 ? 128 * 1024 : 0;
+  scenario.program_polls = seed % 3 != 0;
+  scenario.ring.homes = load.homes;
+  double sent_by_call = kBytesOfCall * 2 * (hosts - 1);  // by all hosts
+  double left = scenario.bytes_per_ns * (load.others ? 1 - kOthers : 1) * rails * hosts;
+  scenario.ring.calls = 1 + static_cast<int64_t>(static_cast<double>(kLoadForNs) * left / sent_by_call);
+  // None, but with it the rules for histories without any do not end what is to be counted.
+  scenario.troubles = {{Trouble::kSlow, 0, 0, 0, kToTheEndNs, 1}};
+  for (int host = 0; host < hosts; ++host) {
+    for (int rail = 0; rail < rails && load.others; ++rail) {
+      scenario.troubles.push_back({Trouble::kCongestion, host, rail, 0, kToTheEndNs, kOthers});
+    }
+    auto draw_ns = [seed, host, drawn = uint64_t{0}](int64_t least_ns, int64_t most_ns) mutable {
+      uint64_t chance = Mixed(Mixed(seed, static_cast<uint64_t>(host)), ++drawn);
+      return least_ns + static_cast<int64_t>(chance % static_cast<uint64_t>(most_ns - least_ns));
+    };
+    for (int64_t at_ns = draw_ns(0, kMillisecond * 60); at_ns < kLoadForNs && load.busy;) {
+      int64_t lasts_ns = draw_ns(kMillisecond, kMillisecond * 20);
+      scenario.troubles.push_back({Trouble::kPause, host, 0, at_ns, lasts_ns, 0});
+      at_ns += lasts_ns + draw_ns(kMillisecond, kMillisecond * 60);
+    }
+  }
+  Outcome outcome = RunScenario(scenario);
+  if (!outcome.wrong.empty()) *wrong = load.name + ", seed " + std::to_string(seed) + ": " + outcome.wrong;
+  Alarms alarms;
+  alarms.seconds = static_cast<double>(outcome.virtual_ns) / 1e9;
+  alarms.lost_paths = outcome.lost_paths;
+  alarms.held_paths = outcome.held_paths;
+  alarms.replayed_chunks = outcome.replayed_chunks;
+  alarms.needed_bytes = static_cast<uint64_t>(sent_by_call) * static_cast<uint64_t>(scenario.ring.calls);
+  alarms.sent_bytes = outcome.sent_bytes;
+  return alarms;
+}
 
 }  // namespace r2ccl::simulated

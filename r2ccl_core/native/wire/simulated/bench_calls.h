@@ -66,6 +66,27 @@ SlowShare ShareOfSlow(int mbit, uint64_t seed, std::string* wrong);
 // The rates whose shares are measured, in Mbit/s.
 std::vector<int> SlowRates();
 
+// Two seconds of AllReduces of 1 MiB in which nothing fails, on two to four hosts with two to four NICs each.
+struct Load {
+  std::string name;
+  bool others = false;  // somebody else's flow takes 95 % of each NIC
+  bool busy = false;    // processors leave processes waiting, for up to 20 ms and about a quarter of the time
+  bool homes = false;   // as NCCL's connections have them
+};
+std::vector<Load> Loads();
+
+// What was taken for a failure there.
+struct Alarms {
+  double seconds = 0;
+  uint64_t lost_paths = 0;
+  uint64_t held_paths = 0;
+  uint64_t replayed_chunks = 0;
+  uint64_t needed_bytes = 0;  // of the messages
+  uint64_t sent_bytes = 0;    // all that was sent for them, as Outcome has it
+};
+// In even seeds the NICs have a token bucket.
+Alarms AlarmsUnder(const Load& load, uint64_t seed, std::string* wrong);
+
 }  // namespace r2ccl::simulated
 
 #endif  // R2CCL_WIRE_SIMULATED_BENCH_CALLS_H_

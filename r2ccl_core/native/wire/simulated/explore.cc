@@ -112,8 +112,11 @@ class Play {
       outcome->replayed_chunks += environment.replayed_chunks.load();
       outcome->duplicate_chunks += environment.duplicate_chunks.load();
       outcome->lost_paths += Count(host, "path_down");
+      outcome->held_paths += Count(host, "path_held");
+      outcome->sent_bytes += process(host).question_bytes();
       for (int rail = 0; rail < scenario_.rails; ++rail) {
         const NicTraffic& counters = environment.counters[static_cast<size_t>(rail)];
+        outcome->sent_bytes += counters.sent_bytes.load();
         outcome->rdma_bytes += counters.rdma_sent_bytes.load();
         outcome->written_bytes += counters.rdma_written_bytes.load();
       }

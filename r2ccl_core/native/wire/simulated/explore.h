@@ -84,7 +84,8 @@ struct RingRun {
   int64_t shifts = 0;
   bool abreast = false;    // its lanes wait for each other
   bool registers = false;  // its bounce buffers, and inputs and outputs for the time of a call
-  bool as_nccl = false;    // all are sums of float32, and each lane has a NIC as its home
+  bool sums = false;       // all of them, of float32
+  bool homes = false;      // each lane has a NIC as its home, as NCCL's connections have
 };
 
 // An AllReduce as rank 0 saw it, in time from the beginning.
@@ -125,6 +126,8 @@ struct Outcome {
   uint64_t replayed_chunks = 0;
   uint64_t duplicate_chunks = 0;
   uint64_t lost_paths = 0;
+  uint64_t held_paths = 0;
+  uint64_t sent_bytes = 0;        // over all streams, frames included, and of questions outside them, with answers
   double dropped_share = 0;       // of the packets that came to a NIC, by its full queue; of the worst NIC
   uint64_t rdma_bytes = 0;        // sent so
   uint64_t written_bytes = 0;     // of them, without a copy

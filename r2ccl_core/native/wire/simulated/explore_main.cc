@@ -14,6 +14,7 @@
 //   r2ccl-explore --sick SEEDS [--jobs N]                  what sick NICs leave of what their death would leave
 //   r2ccl-explore --repaired SEEDS [--jobs N]              what their repair brings back
 //   r2ccl-explore --slow SEEDS [--jobs N]                  what healthy slow NICs carry of their rate
+//   r2ccl-explore --alarms SEEDS [--first SEED] [--jobs N] what is taken for a failure while nothing fails
 //
 // A rule that was broken ends it with status 1, the seed or case, the shortest scenario that still breaks it, and the
 // command that repeats it.
@@ -61,6 +62,8 @@ struct Options {
   int sick = 0;
   int repaired = 0;
   int slow = 0;
+  int alarms = 0;
+  std::string load;  // empty: all
   uint64_t runs = UINT64_MAX;
   uint64_t first = 1;
   unsigned jobs = std::max(1u, std::thread::hardware_concurrency());
@@ -73,8 +76,8 @@ struct Options {
 constexpr char kHelp[] =
     "usage: r2ccl-explore [--seconds S | --runs N] [--first SEED] [--jobs N] [--no-shrink] | --seed SEED | --every "
     "1|2\n"
-    "       r2ccl-explore --bench REPEATS | --failures SEEDS | --sick SEEDS | --repaired SEEDS | --slow SEEDS\n"
-    "           [--jobs N]\n"
+    "       r2ccl-explore --bench REPEATS | --failures SEEDS | --sick SEEDS | --repaired SEEDS | --slow SEEDS |\n"
+    "           --alarms SEEDS [--jobs N]\n"
     "\n"
     "Runs the connections that ship in a simulated network that fails, seed after seed, until the time is over or a\n"
     "rule is broken.\n"
@@ -95,12 +98,16 @@ constexpr char kHelp[] =
     "  --slow N      AllReduces of 1 MiB over healthy NICs of 5 to 100 Mbit/s: their share of the rate, by N seeds; "
     "and\n"
     "                small ones over healthy NICs that some connections share, with one of them dead as well\n"
+    "  --alarms N    two seconds of AllReduces of 1 MiB while nothing fails, on idle and on busy NICs and processors: "
+    "what\n"
+    "                is taken for a failure, and what is sent beyond the messages, by N seeds\n"
+    "  --load NAME   of --alarms: only what this line tells\n"
     "  --version     the version, and nothing else\n"
     "\n"
     "Exit status: 0 every rule held, 1 one was broken, 2 an option is wrong.\n";
 
 constexpr unsigned kMostJobs = 4096;
-constexpr uint64_t kMostRepeats = 10'000;
+constexpr uint64_t kMostRepeats = 100'000;
 
 bool Refused(const std::string& name, const char* value, const char* remedy) {
   std::fprintf(stderr, "r2ccl-explore: %s%s%s: %s; see r2ccl-explore --help\n", name.c_str(), *value ? " " : "", value,
@@ -133,12 +140,20 @@ bool Parse(int argc, char** argv, Options* options) {
     }
     bool known = name == "--seconds" || name == "--runs" || name == "--first" || name == "--jobs" || name == "--seed" ||
                  name == "--every" || name == "--bench" || name == "--failures" || name == "--sick" ||
-                 name == "--repaired" || name == "--slow" || name == "--hosts" || name == "--nics";
+                 name == "--repaired" || name == "--slow" || name == "--alarms" || name == "--load" ||
+                 name == "--hosts" || name == "--nics";
     if (!known) return Refused(name, "", "no such option");
     if (i + 1 == argc) return Refused(name, "", "a value is missing");
     const char* value = argv[++i];
     if (name == "--seconds") {
       if (!ToSeconds(value, &options->seconds)) return Refused(name, value, "give a number of seconds, such as 60");
+      continue;
+    }
+    if (name == "--load") {
+      auto loads = r2ccl::simulated::Loads();
+      options->load = value;
+      bool is = std::any_of(loads.begin(), loads.end(), [&](const auto& load) { return load.name == options->load; });
+      if (!is) return Refused(name, value, "give one that --alarms tells, such as healthy");
       continue;
     }
     uint64_t number = 0;
@@ -163,11 +178,12 @@ bool Parse(int argc, char** argv, Options* options) {
       options->first = number;
       options->one = name == "--seed";
     } else {
-      if (number < 1 || number > kMostRepeats) return Refused(name, value, "give 1 to 10000 repeats");
+      if (number < 1 || number > kMostRepeats) return Refused(name, value, "give 1 to 100000 repeats");
       int& repeats = name == "--bench"      ? options->bench
                      : name == "--failures" ? options->failures
                      : name == "--sick"     ? options->sick
                      : name == "--slow"     ? options->slow
+                     : name == "--alarms"   ? options->alarms
                                             : options->repaired;
       repeats = static_cast<int>(number);
     }
@@ -342,6 +358,40 @@ int TellSlow(const Options& options) {
   return 0;
 }
 
+// What is taken for a failure, of histories without one; in how many of them, and the last of these.
+int TellAlarms(const Options& options) {
+  using namespace r2ccl::simulated;
+  for (const Load& load : Loads()) {
+    if (!options.load.empty() && options.load != load.name) continue;
+    std::mutex mutex;
+    Alarms all;
+    uint64_t alarmed = 0;
+    uint64_t last = 0;
+    BySeed(options.alarms, options.jobs, [&](uint64_t seed, std::string* wrong) {
+      Alarms one = AlarmsUnder(load, options.first - 1 + seed, wrong);
+      std::lock_guard lock(mutex);
+      all.seconds += one.seconds;
+      all.lost_paths += one.lost_paths;
+      all.held_paths += one.held_paths;
+      all.replayed_chunks += one.replayed_chunks;
+      all.needed_bytes += one.needed_bytes;
+      all.sent_bytes += one.sent_bytes;
+      if (one.lost_paths + one.held_paths + one.replayed_chunks > 0) {
+        ++alarmed;
+        last = std::max(last, options.first - 1 + seed);
+      }
+      return 0.0;
+    });
+    double beyond = 100 * (static_cast<double>(all.sent_bytes) / static_cast<double>(all.needed_bytes) - 1);
+    std::printf("%-16s %" PRIu64 " paths lost, %" PRIu64 " held, %" PRIu64 " chunks sent twice in %" PRIu64
+                " of %d (seed %" PRIu64 "), %.0f s, %.1f GB, %.3f %% beyond the messages\n",
+                load.name.c_str(), all.lost_paths, all.held_paths, all.replayed_chunks, alarmed, options.alarms, last,
+                all.seconds, static_cast<double>(all.needed_bytes) / 1e9, beyond);
+    std::fflush(stdout);
+  }
+  return 0;
+}
+
 struct Totals {
   std::mutex mutex;
   uint64_t cases = 0;
@@ -444,6 +494,7 @@ int main(int argc, char** argv) {
   if (options.sick > 0) return TellSick(options);
   if (options.repaired > 0) return TellRepaired(options);
   if (options.slow > 0) return TellSlow(options);
+  if (options.alarms > 0) return TellAlarms(options);
   if (options.one) return One(options);
   Totals totals;
   std::atomic<uint64_t> next{options.first};

@@ -478,6 +478,7 @@ void Process::TickQuestions(int64_t now_ns) {
       packet->to = asked.question.target.address.s_addr;
       packet->stream = number;
       packet->bytes = asked.question.greeting;
+      question_bytes_ += packet->size();
       world_->Send(host_, RailOf(asked.question.nic.address.s_addr), std::move(packet));
     }
   }
@@ -504,6 +505,7 @@ void Process::AnswerQuestion(const Packet& packet, int nic) {
   answer->stream = packet.stream;
   answer->last = !alive_;
   if (packet.bytes.empty() || !alive_) {
+    question_bytes_ += answer->size();
     world_->Send(host_, nic, std::move(answer));
     return;
   }
@@ -513,6 +515,7 @@ void Process::AnswerQuestion(const Packet& packet, int nic) {
     auto sender = senders_.find(frame.a);
     bool lives = sender != senders_.end() && !sender->second->has_ended();
     answer->bytes = lives ? EncodeControl(FrameType::kPing) : EncodeClose(0);
+    question_bytes_ += answer->size();
     world_->Send(host_, nic, std::move(answer));
   });
 }

@@ -110,6 +110,8 @@ class Process final : public Receiver, public Asker, private plugin::Carrier {
   void PowerOff();
   bool runs() const { return alive_ && !paused_; }
   bool is_alive() const { return alive_; }
+  // Of the questions that it asked outside streams, and of its answers to such.
+  uint64_t question_bytes() const { return question_bytes_; }
 
   // Soon on the process' own time: after a wake-up, and after a pause.
   template <typename What>
@@ -209,6 +211,7 @@ class Process final : public Receiver, public Asker, private plugin::Carrier {
   std::vector<std::shared_ptr<Listening>> listening_;
   plugin::Connections connections_{this};
   std::map<uint64_t, Asked> asked_;
+  uint64_t question_bytes_ = 0;
   std::shared_ptr<bool> exists_ = std::make_shared<bool>(true);  // for what the world still has of it
 };
 

@@ -71,7 +71,7 @@ RingProgram::RingProgram(const Scenario& scenario, World* world, const std::vect
     ranks_[i].receivers.resize(lanes);
     const Handle next = processes[(i + 1) % processes.size()]->handle();
     for (size_t lane = 0; lane < lanes; ++lane) {
-      int home = ring_.as_nccl ? static_cast<int>(lane) % scenario.rails : kNoHome;
+      int home = ring_.homes ? static_cast<int>(lane) % scenario.rails : kNoHome;
       ranks_[i].senders.push_back(processes[i]->Connect(kFirstConnection + i * lanes + lane, next, home));
     }
   }
@@ -117,7 +117,7 @@ bool RingProgram::IsReady(Rank& rank) {
 Operation RingProgram::OperationOf(int64_t call) const {
   constexpr DataType kTypes[] = {DataType::kFloat32, DataType::kInt64, DataType::kBfloat16, DataType::kUint8};
   constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin};
-  uint64_t drawn = ring_.as_nccl ? 0 : seed_ + static_cast<uint64_t>(call) * 7;
+  uint64_t drawn = ring_.sums ? 0 : seed_ + static_cast<uint64_t>(call) * 7;
   return {Collective::kAllReduce, kTypes[drawn % 4], kOps[drawn / 4 % 3], 0, ring_.elements, call};
 }
 

@@ -225,7 +225,7 @@ def _cells(
         of = f"{known.size or 'none'} of " if missing else ""
         told = f"{name}, {of}{plural(int(known.size) + missing, 'trial')}"
         cell = _Cell(told, counted, *_ends(part, metric, every, low, high))
-        cell = cell.by_its_ends(low, high) if metric.from_effect else cell
+        cell = cell.by_its_ends(low, high) if metric.from_effect or math.isnan(cell.value) else cell
         if math.isnan(cell.value):
             holes.append(str(name))
             continue

@@ -163,7 +163,7 @@ def _values(part: pd.DataFrame, metric: str) -> dict[Hashable, float]:
 
 
 def _with_low(part: pd.DataFrame, metric: str) -> dict[Hashable, float]:
-    """The same, with the values that are too low as the lowest known one, as in the median."""
+    """The same, with the values that are too low to be known as the lowest known one."""
     low = METRICS[metric].reads_low(part) & part[metric].isna()
     return _by_repeat(part, part[metric].where(~low, part[metric].min()))
 

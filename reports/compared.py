@@ -102,8 +102,7 @@ def told(
     if any(any(finding.not_known) and finding.change for finding in findings):
         lines.append(
             "Repeats that are not known, because something else slowed their healthy iterations or because the moment "
-            "of the fault's effect is not known well enough, are in no change. "
-            "A median has those that were too low among the low ones."
+            "of the fault's effect is not known well enough, are in no change."
         )
     lines.extend(_ends_of(findings))
     lines.extend(_inconclusive([finding for finding in findings if finding.compared]))

@@ -21,6 +21,8 @@ MIN_PAIRS = 3
 """With fewer pairs than this, no difference is stated."""
 MOST_PAIRS = 1000
 """More repeats than this are impractical."""
+MOST_ERROR = 0.1
+"""A number that may be wrong by a larger share of itself is not known."""
 MIN_EFFECT = 0.01
 """A smaller relative difference is not reported, however steady it is: nobody would act on it."""
 
@@ -50,15 +52,9 @@ class Difference(NamedTuple):
 
 def known(values: Iterable[float | None]) -> Floats:
     """The values that are present, as an array."""
-    there = _numbers(values)
-    return there[np.isfinite(there)]
-
-
-def _numbers(values: Iterable[float | None]) -> Floats:
-    """All that are numbers, infinite ones as well."""
     numbers = values if isinstance(values, np.ndarray) else [np.nan if v is None else v for v in values]
     array = np.asarray(numbers, dtype=np.float64)
-    return array[~np.isnan(array)]
+    return array[np.isfinite(array)]
 
 
 def median(values: Iterable[float | None]) -> float:
@@ -120,38 +116,19 @@ def typical(durations: Iterable[float]) -> float:
     return float(there[(there.size - 1) // 2]) if there.size else float("nan")
 
 
-class NotKnown(NamedTuple):
-    """How many trials of a cell have a value that is not known."""
-
-    low: int = 0
-    """Because it is too low."""
-    either: int = 0
-    """Because it may be too low or too high."""
-
-
-NONE_UNKNOWN = NotKnown()
-
-
-def counted(values: Iterable[float | None], unknown: NotKnown = NONE_UNKNOWN) -> Floats:
-    """The values that a median is of: the known ones, and for each that is too low to be known the lowest of them,
-    because the median would be higher without it.
-
-    None are left if a value that is not known could be the median.
-    """
+def counted(values: Iterable[float | None], unknown: int = 0) -> Floats:
+    """The values that a median is of: the known ones. None are left if it might be wrong by more than `MOST_ERROR` of
+    itself, whatever `unknown` others are."""
     there = known(values)
-    if not there.size:
-        return there
-    least, _ = median_between(there, sum(unknown))
-    _, most = median_between(np.concatenate([np.full(unknown.low, -math.inf), there]), unknown.either)
-    if math.isinf(least) or math.isinf(most):
-        return there[:0]
-    return np.concatenate([np.full(unknown.low, there.min()), there])
+    middle = median(there)
+    off = max(abs(end - middle) for end in median_between(there, unknown)) if there.size else 0.0
+    return there[:0] if off > MOST_ERROR * abs(middle) * (1 + 1e-9) else there  # rounding decides nothing
 
 
 def median_between(values: Iterable[float | None], unknown: int) -> tuple[float, float]:
     """Where the median of the known values and of `unknown` others lies, whatever these are; infinite where they decide
     it. NaN if there are none."""
-    there = _numbers(values)
+    there = known(values)
     if not there.size + unknown:
         return float("nan"), float("nan")
     return _median_with(there, -math.inf, unknown), _median_with(there, math.inf, unknown)
@@ -163,11 +140,10 @@ def _median_with(there: Floats, value: float, count: int) -> float:
     return float(ends[0]) if ends[0] == ends[1] else float(ends.mean())
 
 
-def estimate(values: Iterable[float | None], unknown: NotKnown = NONE_UNKNOWN, seed: int = 0) -> Estimate:
-    """Median and interval over repeats, of which those `unknown` have a value that is not known (`counted`)."""
-    there = known(values)
-    all_counted = counted(there, unknown)
-    return Estimate(median(all_counted), *interval(all_counted, seed), int(there.size) if all_counted.size else 0)
+def estimate(values: Iterable[float | None], unknown: int = 0, seed: int = 0) -> Estimate:
+    """Median and interval over repeats, `unknown` more of which have a value that is not known (`counted`)."""
+    there = counted(values, unknown)
+    return Estimate(median(there), *interval(there, seed), int(there.size))
 
 
 def hit_cost_ns(hit_ns: Sequence[float], after_ns: Sequence[float]) -> float:

@@ -13,7 +13,6 @@ from reports import trial as stored
 from reports.metrics import METRICS, cost
 from reports.metrics.metric import Metric
 from reports.metrics.view import View
-from reports.stats import NotKnown
 from reports.wording import tally
 
 SHORT = [metric for metric in METRICS.values() if metric.short]
@@ -83,19 +82,12 @@ def _points(record: stored.Trial, several: bool) -> str:
 def told(records: Iterable[stored.Trial], metrics: Iterable[Metric]) -> dict[str, float]:
     """Each of `metrics` over `records`, as in the report; unknown ones are left out."""
     views = [View(record) for record in records]
-    found = {m.name: m.together(map(m.value, views), unknown=_not_known(m, views)) for m in metrics}
+    found = {m.name: m.together(map(m.value, views), unknown=_unknown(m, views)) for m in metrics}
     return {name: value for name, value in found.items() if value == value}
 
 
-def _not_known(metric: Metric, views: Sequence[View]) -> NotKnown:
-    """In how many trials its value is not known, as `Metric.unknown_in` counts them."""
-    if not metric.against_healthy:
-        return NotKnown()
-    low = sum(cost.reads_low(view, metric.by_medians) for view in views)
-    return NotKnown(low, _unknown(metric, views) - low)
-
-
 def _unknown(metric: Metric, views: Sequence[View]) -> int:
+    """In how many trials its value is not known, as `Metric.unknown_in` counts them."""
     slowed = cost.disturbed_slowdown if metric.by_medians else cost.disturbed
     return sum(bool(slowed(v)) and metric.value(v) is None for v in views) if metric.against_healthy else 0
 

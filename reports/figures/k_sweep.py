@@ -51,13 +51,11 @@ def draw(frame: pd.DataFrame) -> Figure:
 
 
 def estimates(points: pd.DataFrame) -> list[tuple[float, stats.Estimate]]:
-    """T/T0 by K and number of ranks, as in the tables: trials whose value is too low to be known count as low ones."""
+    """T/T0 by K and number of ranks, as in the tables."""
     told = []
     for (_, k), part in points.groupby(["ranks", "pipeline"]):
         watched = "slowdown_reads_low" in part
-        found = stats.estimate(
-            part["slowdown"], METRICS["slowdown"].unknown_in(part) if watched else stats.NONE_UNKNOWN
-        )
+        found = stats.estimate(part["slowdown"], METRICS["slowdown"].unknown_in(part) if watched else 0)
         told += [(float(str(k)), found)] if found.n else []
     return told
 

@@ -1,7 +1,7 @@
 """Medians with intervals by size and system, the mark that most figures share.
 
 Single trials are drawn beside the median, so that readers can judge an interval over five repeats themselves. A median
-is that of the tables: a trial whose value is not known because it is too low counts as a low one.
+is that of the tables, and there is none where values that are not known could make it another.
 """
 
 from collections.abc import Collection, Hashable, Sequence

@@ -56,13 +56,11 @@ def unknown_costs(trials: int, slowdowns: int) -> str:
     nor = f", nor is the T/T0 of {slowdowns}" if slowdowns and trials else ""
     return (
         f"{what} is not known{nor}: something other than the fault slowed some of the iterations before it, with "
-        "which those after it are compared. The other numbers of these trials count. Where the cost would read too "
-        "low, medians are taken as if it were lower than every known one, because leaving it out would raise the "
-        "median. Where the iterations before the fault differ too much among themselves, the cost may read too low "
-        "or too high: medians leave it out, and how many trials they are of stands beside them. A median is not "
-        "known either if one of these costs could be the middle value. The machine may also have slowed iterations "
-        "after the fault, which looks like a cost: on such a machine, read the costs of short operations as upper "
-        "limits. Repeat the trials on a quieter machine, or with more iterations before the fault."
+        "which those after it are compared. The other numbers of these trials count. A median is of the known ones, "
+        "and is not known either where the others could make it another by more than a tenth. The machine may also "
+        "have slowed iterations after the fault, which looks like a cost: on such a machine, read the costs of short"
+        " operations as upper limits. Repeat the trials on a quieter machine, or with more iterations before the "
+        "fault."
     )
 
 

@@ -126,10 +126,10 @@ class Metric:
         self,
         values: Iterable[float | None],
         aggregate: Aggregate | None = None,
-        unknown: stats.NotKnown = stats.NONE_UNKNOWN,
+        unknown: int = 0,
     ) -> float:
-        """The aggregate of the known values; NaN if there are none, or if one that is not known could be the median
-        (`reports.stats.counted`)."""
+        """The aggregate of the known values; NaN if there are none, or if a median could be another with those that are
+        `unknown` (`reports.stats.counted`)."""
         how = aggregate or self.aggregate
         known = stats.counted(values, unknown) if how == "median" else stats.known(values)
         if not known.size:
@@ -157,13 +157,10 @@ class Metric:
         low = part["slowdown_reads_low" if self.by_medians else "reads_low"].astype(bool)
         return low if self.against_healthy else low & False
 
-    def unknown_in(self, part: "pd.DataFrame") -> stats.NotKnown:
-        """Of how many of the trials a median does not know the value. A time from an effect that is not known well
-        enough is told in words beside what is known, and bounds judge its `ends`."""
-        if self.from_effect:
-            return stats.NONE_UNKNOWN
-        unknown, low = self.not_known(part), self.reads_low(part)
-        return stats.NotKnown(int((unknown & low).sum()), int((unknown & ~low).sum()))
+    def unknown_in(self, part: "pd.DataFrame") -> int:
+        """In how many of the trials a cost is not known, which a median has to bear. Of times from an effect that is
+        not known well enough, words tell beside those that are known, and bounds judge their `ends`."""
+        return 0 if self.from_effect else int(self.not_known(part).sum())
 
     def errors_ms(self, part: "pd.DataFrame") -> "pd.Series[float]":
         """By how much the known values may be wrong, because the fault's effect is not known well enough."""

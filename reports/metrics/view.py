@@ -29,10 +29,6 @@ COMES_AND_GOES = ("flap",)
 SENDS_ON = ("rate_limit", "delay", "duplicate", "reorder")
 """Kinds of faults through which their NIC sends on, so that no traffic is down."""
 
-MOST_ERROR = 0.1
-"""The standard error of the mean of the healthy iterations, as a share of it, above which they do not say what healthy
-is, unless what it amounts to is below the same share of what was lost. Of 27 trials with a flapping NIC on two busy
-cores, 8 of the 17 above it lost less than nothing, and 1 of the 10 below it."""
 DOUBTFUL = 0.05
 """The share of the healthy time by which a fault may seem to save time."""
 
@@ -235,7 +231,7 @@ class View:
         if not before or not self.since or not self.healthy_mean_ns:
             return ""
         count = len(self.since)
-        most_doubt_ns = MOST_ERROR * (sum(i.duration_ns for i in self.since) - count * self.healthy_mean_ns)
+        most_doubt_ns = stats.MOST_ERROR * (sum(i.duration_ns for i in self.since) - count * self.healthy_mean_ns)
         if self._differ and count * stats.standard_error(before) > most_doubt_ns:
             return DIFFER
         faster = 1 - stats.mean(i.duration_ns for i in self.since) / self.healthy_mean_ns
@@ -248,9 +244,12 @@ class View:
 
     @cached_property
     def _differ(self) -> bool:
-        """Whether the healthy iterations differ too much among themselves for their mean to say what healthy is."""
+        """Whether the healthy iterations differ too much among themselves for their mean to say what healthy is: its
+        standard error is more than `reports.stats.MOST_ERROR` of it. Of 27 trials with a flapping NIC on two busy
+        cores, 8 of the 17 above that lost less than nothing, and 1 of the 10 below it. What was lost is known all the
+        same where what the error amounts to is below the same share of it."""
         before = self.durations_ns("before")
-        return len(before) > 2 and stats.standard_error(before) > MOST_ERROR * self.healthy_mean_ns
+        return len(before) > 2 and stats.standard_error(before) > stats.MOST_ERROR * self.healthy_mean_ns
 
     @cached_property
     def _gains_nothing(self) -> bool:

@@ -108,14 +108,21 @@ def error_of(before: list[float]) -> float:
 
 
 UNKNOWN = math.nan
-"""A cost that is not known whichever way it errs; one that is too low is minus infinity."""
+"""A cost that is not known."""
 
 
 def truth(trials: list[Trial]) -> dict[str, float]:
-    """The numbers of one cell, from its iterations. A median is one whatever the costs are that are not known."""
+    """The numbers of one cell, from its iterations."""
     told = {n: [v for v in values if not math.isnan(v)] for n, values in truths(trials).items()}
-    numbers = {n: sum(v) if n in ("wrong", "unexpected") else median(v) for n, v in told.items() if v}
-    return {n: v for n, v in numbers.items() if math.isfinite(v) and all(map(math.isfinite, between(n, trials)))}
+    return {n: number for n, v in told.items() if v for number in together(n, v, trials)}
+
+
+def together(name: str, known: list[float], trials: list[Trial]) -> list[float]:
+    """The total, or the median if costs that are not known cannot make it another by more than a tenth."""
+    if name in ("wrong", "unexpected"):
+        return [float(sum(known))]
+    middle = median(known)
+    return [middle] if max(abs(end - middle) for end in between(name, trials)) <= 0.1 * abs(middle) * (1 + 1e-9) else []
 
 
 def between(name: str, trials: list[Trial]) -> tuple[float, float]:
@@ -144,7 +151,6 @@ def truths(trials: list[Trial]) -> dict[str, list[float]]:
         if ms["before"]:
             found.setdefault("share", []).append(found["before_gbs"][-1] / LIMIT_GBS)
         disturbed = bool(since) and is_disturbed(ms["before"], since)
-        low = UNKNOWN if scatters(ms["before"]) else -math.inf
         lost = sum(since) - len(since) * fmean(ms["before"]) if ms["before"] else 0
         if ms["before"] and ms["rest"]:
             ratio = typical(ms["rest"]) / typical(ms["before"])
@@ -153,14 +159,14 @@ def truths(trials: list[Trial]) -> dict[str, list[float]]:
             if not faster and (trial.scenario != "flap" or not disturbed):
                 found.setdefault("slowdown", []).append(ratio)
             elif trial.status != "failed":
-                found.setdefault("slowdown", []).append(low if trial.scenario == "flap" else -math.inf)
+                found.setdefault("slowdown", []).append(UNKNOWN)
         if ms["before"] and since and trial.status != "failed":
             # A mean that is not known well says enough where much more was lost.
             unclear = scatters(ms["before"]) and len(since) * error_of(ms["before"]) > 0.1 * lost
             slower = fmean(since) < 0.95 * fmean(ms["before"])
             if ms["rest"] and faster:
                 slower |= len(since) * (fmean(ms["before"]) - typical(ms["rest"])) > 0.1 * lost
-            found.setdefault("lost_ms", []).append(UNKNOWN if unclear else -math.inf if slower else lost)
+            found.setdefault("lost_ms", []).append(UNKNOWN if unclear or slower else lost)
         if since:
             found.setdefault("mean_ms", []).append(fmean(since))
     return found
@@ -285,14 +291,10 @@ def of_rows(run: LoadedRun, frame: pd.DataFrame) -> Told:
     for (scenario, size, system), part in own.groupby([own["scenario"].map(scenario_of), "size_bytes", "system"]):
         known = {n: part[rows.metric_column(n)].dropna() for n in NAMES}
         cell = str(scenario), int(str(size)), str(system)
-        # A row is a trial, which has no cost that is not known; a median has those that are too low among the low ones.
-        low = {n: [v for v in values if v == -math.inf] for n, values in truths(cells(run)[cell]).items()}
-        how = {
-            n: (v.sum() if n in ("wrong", "unexpected") else median([*v, *low.get(n, [])]))
-            for n, v in known.items()
-            if len(v) and all(map(math.isfinite, between(n, cells(run)[cell])))
+        # A row is a trial, which has no cost that is not known.
+        found[cell] = {
+            n: number for n, v in known.items() if len(v) for number in together(n, list(v), cells(run)[cell])
         }
-        found[cell] = {n: float(v) for n, v in how.items()}
     return NAMES, found
 
 

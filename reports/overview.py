@@ -260,21 +260,23 @@ def _stopped(cells: Sequence[Line], own: Sequence[Line]) -> Cell:
     shown = {id(line) for line in cells}
     smaller = [line for line in own if id(line) not in shown]
     sizes = {line.size_bytes for line in cells}
-    latest, untold = _latest_error(own, sizes), _without_time(cells)
-    if untold and latest != _latest_error(own, {line.size_bytes for line in own}) and len(sizes) == 1:
-        untold = [f"{text}{at_size(*sizes)}" for text in untold]  # the latest is of another size
-    elsewhere = [f"{text} at other sizes" for text in _without_time(smaller)]
-    detail = "\n".join(filter(None, ("" if untold else latest, *elsewhere)))
+    latest, elsewhere = _latest_error(own, sizes)
+    here = at_size(*sizes) if elsewhere and len(sizes) == 1 else ""
+    untold = [f"{text}{here}" for text in _without_time(cells)]
+    others = [f"{text} at other sizes" for text in _without_time(smaller)]
+    detail = "\n".join(filter(None, ("" if untold else latest, *others)))
     return Cell("stopped", detail, "; ".join(filter(None, (latest, *untold))) if untold else "")
 
 
-def _latest_error(own: Sequence[Line], sizes: Collection[int]) -> str:
+def _latest_error(own: Sequence[Line], sizes: Collection[int]) -> tuple[str, bool]:
+    """When the latest known error came, and whether at a size other than `sizes`."""
     known = [line for line in own if line["error_after_ms"].n]
     if not known:
-        return ""
+        return "", False
     late = max(known, key=lambda line: line.worst["error_after_ms"])
-    at = "" if late.size_bytes in sizes else at_size(late.size_bytes)
-    return f"at most {number(late.worst['error_after_ms'])} ms after the fault{at}"
+    elsewhere = late.size_bytes not in sizes
+    at = at_size(late.size_bytes) if elsewhere else ""
+    return f"at most {number(late.worst['error_after_ms'])} ms after the fault{at}", elsewhere
 
 
 def _without_time(lines: Sequence[Line]) -> list[str]:

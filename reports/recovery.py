@@ -208,8 +208,8 @@ def _by_pauses(near: Sequence[_Pause], usual_ns: float, took_ns: float, fault_ns
 
     A pause that is not unusually long is no stop, and traffic is not back before the end of one that is. Where nothing
     follows a stop, the means tell whether the host was done; where the hit iteration `is_short`, too short for means,
-    either may be true. Without a stop, traffic that was slow for a while may have
-    been so for the failure, or as at other times.
+    either may be true. Without a stop, traffic that was slow for a while may have been so for the failure, or as at
+    other times.
     """
     stops = [pause for pause in near if pause.lasted_ns > usual_ns]
     back = [pause for pause in stops if not pause.is_last]

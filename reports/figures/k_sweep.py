@@ -54,18 +54,22 @@ def estimates(points: pd.DataFrame) -> list[tuple[float, stats.Estimate]]:
     """T/T0 by K and number of ranks, as in the tables."""
     told = []
     for (_, k), part in points.groupby(["ranks", "pipeline"]):
-        watched = "slowdown_reads_low" in part
-        found = stats.estimate(part["slowdown"], METRICS["slowdown"].unknown_in(part) if watched else 0)
+        found = stats.estimate(part["slowdown"], int(_not_known(part).sum()))
         told += [(float(str(k)), found)] if found.n else []
     return told
 
 
 def known(frame: pd.DataFrame) -> pd.DataFrame:
-    """The data of the figure: the rows that have a K and a T/T0, or one that is too low to be known, each with its
-    source."""
+    """The data of the figure: the rows that have a K and a T/T0, or one that is not known, each with its source."""
     points = frame if "source" in frame else frame.assign(source="measured")
-    low = points["slowdown_reads_low"].astype(bool) if "slowdown_reads_low" in points else False
-    return points[points["pipeline"].notna() & (points["slowdown"].notna() | low)]
+    return points[points["pipeline"].notna() & (points["slowdown"].notna() | _not_known(points))]
+
+
+def _not_known(points: pd.DataFrame) -> "pd.Series[bool]":
+    """The trials whose T/T0 is not known; of published or simulated data alone, none."""
+    if "disturbed_slowdown" in points:
+        return METRICS["slowdown"].not_known(points)
+    return pd.Series(False, points.index)
 
 
 def caption(frame: pd.DataFrame) -> str:

@@ -58,9 +58,8 @@ def unknown_costs(trials: int, slowdowns: int) -> str:
         f"{what} is not known{nor}: something other than the fault slowed some of the iterations before it, with "
         "which those after it are compared. The other numbers of these trials count. A median is of the known ones, "
         "and is not known either where the others could make it another by more than a tenth. The machine may also "
-        "have slowed iterations after the fault, which looks like a cost: on such a machine, read the costs of short"
-        " operations as upper limits. Repeat the trials on a quieter machine, or with more iterations before the "
-        "fault."
+        "have slowed iterations after the fault, which looks like a cost: on such a machine, read the costs of short "
+        "operations as upper limits. Repeat the trials on a quieter machine, or with more iterations before the fault."
     )
 
 

@@ -122,12 +122,7 @@ class Metric:
         """Whether trials of such a workload can have it."""
         return not self.workloads or workload in self.workloads
 
-    def together(
-        self,
-        values: Iterable[float | None],
-        aggregate: Aggregate | None = None,
-        unknown: int = 0,
-    ) -> float:
+    def together(self, values: Iterable[float | None], aggregate: Aggregate | None = None, unknown: int = 0) -> float:
         """The aggregate of the known values; NaN if there are none, or if a median could be another with those that are
         `unknown` (`reports.stats.counted`)."""
         how = aggregate or self.aggregate

@@ -81,6 +81,10 @@ class Evidence(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
+    several: bool | None = None
+    """Whether the scenario, as the experiment has it, consists of several failures, however many the trial lived to."""
+    comes_and_goes: bool | None = None
+    """Whether something that breaks in the scenario works again before the end, and may break once more."""
     in_flight: bool | None = None
     struck_iteration: Int64 | None = None
     dead_nic_tx_after: Int64 | None = None

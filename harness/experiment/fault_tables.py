@@ -12,6 +12,7 @@ from harness.experiment.tables import Duration, Mistake, Model, Slug, nearest
 from harness.hosts.base import Nic
 from harness.systems.base import Expectation
 from r2ccl_core.units import format_size
+from reports.metrics.view import COMES_AND_GOES
 
 MIN_LASTS_S = 0.06
 """The shortest failure: with less, the counters have too few samples to prove anything."""
@@ -111,6 +112,19 @@ class FaultModel(PlaceModel):
     def by_chance(self) -> bool:
         """Whether its failures come by the clock instead of being aimed into an iteration."""
         return self.mtbf_s is not None or bool(self.events)
+
+    @property
+    def several(self) -> bool:
+        """Whether it is several failures; those by chance may be any number."""
+        return self.mtbf_s is not None or self.times > 1 or bool(self.also) or len(self.events) > 1
+
+    @property
+    def comes_and_goes(self) -> bool:
+        """Whether something works again before the last failure has come, or may do so: what decides is the table, so
+        that trials of one scenario are judged alike, whichever failure stopped them."""
+        parts = self.events or (self, *self.also)
+        healed = self.several and any(part.lasts_s is not None for part in parts)
+        return healed or self.mtbf_s is not None or any(part.kind in COMES_AND_GOES for part in parts)
 
 
 class FaultContext(NamedTuple):

@@ -22,7 +22,7 @@ def record_of(outcome: Outcome, workload: Workload) -> stored.Trial:
     """Everything of `outcome` that is stored, except counters and logs."""
     judgement, facts = outcome.judgement, outcome.facts
     lasted = {name: round(seconds, 4) for name, seconds in outcome.seconds.items()}
-    more = {"step_seconds": lasted} | _clocks(outcome)
+    more = {"step_seconds": lasted} | _clocks(outcome) | _planned(outcome.trial)
     return stored.Trial(
         **_head(outcome.trial, outcome.attempt, workload),
         status=judgement.status,
@@ -55,6 +55,12 @@ def _head(trial: Trial, attempt: int, workload: Workload) -> dict[str, Any]:
         "repeat": trial.repeat,
         "attempt": attempt,
     }
+
+
+def _planned(trial: Trial) -> dict[str, Any]:
+    """What every trial of a scenario has alike, however far it came."""
+    fault = trial.fault
+    return {} if fault is None else {"several": fault.several, "comes_and_goes": fault.comes_and_goes}
 
 
 def _core(record: RankRecord) -> dict[str, Any] | None:

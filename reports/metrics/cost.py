@@ -86,7 +86,7 @@ def _hit_cost(view: View) -> float | None:
 
 def _stall(view: View) -> float | None:
     hit, fault = view.in_phase("hit"), view.trial.fault
-    if fault is None or view.trial.further_faults or view.comes_and_goes or len(hit) != 1:
+    if fault is None or view.several or view.comes_and_goes or len(hit) != 1:
         return None
     usual_ns = view.healthy_ns, stats.typical(_same_schedule_ns(view))
     return stats.stall_ns(float(hit[0].duration_ns), fault.t_before_ns - hit[0].t_ns, *usual_ns) / 1e6

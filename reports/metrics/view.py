@@ -104,7 +104,7 @@ class View:
         trial, hit, rates = self.trial, self.in_phase("hit"), self.struck_rates
         later = [i for i in trial.iterations if i.phase == "after"]
         # Several failures cause several dips; only the first dip belongs to the first failure.
-        if trial.fault is None or trial.further_faults or not hit or not later or trial.fault.kind in SENDS_ON:
+        if trial.fault is None or self.several or not hit or not later or trial.fault.kind in SENDS_ON:
             return None
         if rates is None or self.effect_ns is None:
             return None
@@ -122,8 +122,8 @@ class View:
     @cached_property
     def loses_a_nic(self) -> bool:
         """Whether the failure is the one that models describe: one NIC of one host, gone until the heal."""
-        faults = self.trial.faults
-        return len(faults) == 1 and faults[0].kind in LOSES_A_NIC and bool(faults[0].nic)
+        fault = self.trial.fault
+        return fault is not None and not self.several and fault.kind in LOSES_A_NIC and bool(fault.nic)
 
     @cached_property
     def by_rate(self) -> bool:
@@ -131,25 +131,22 @@ class View:
         trial = self.trial
         return trial.source == "simulated" or not self.setting.passes_in_burst(trial.collective, trial.size_bytes)
 
+    @property
+    def several(self) -> bool:
+        """Whether its scenario has several failures, of which a trial that stopped had fewer."""
+        planned = self.trial.evidence.several
+        return len(self.trial.faults) > 1 if planned is None else planned
+
     @cached_property
     def comes_and_goes(self) -> bool:
-        """Whether the struck part worked again in between: such a trial is judged as a whole, not by its first loss."""
-        faults = self.trial.faults
-        several = len(faults) > 1 and not self._stand_together
-        return several or any(fault.kind in COMES_AND_GOES for fault in faults)
-
-    @property
-    def _stand_together(self) -> bool:
-        """Whether every iteration after the fault ran with all failures."""
-        first = next((at for at, i in enumerate(self.trial.iterations) if i.phase == "after"), None)
-        if first is None:
-            return False
-        rest = self.trial.iterations[first:]
-        last = max(i.t_ns + i.duration_ns for i in rest if i.phase == "after")
-        return all(i.phase != "hit" for i in rest) and all(
-            fault.t_after_ns <= rest[0].t_ns and (fault.heal_ns is None or fault.heal_ns >= last)
-            for fault in self.trial.faults
-        )
+        """Whether what breaks in its scenario works again in between: every such trial is judged as a whole, not by its
+        first loss. Trials of older programs do not say, so their own failures tell."""
+        planned, faults = self.trial.evidence.comes_and_goes, self.trial.faults
+        if planned is not None:
+            return planned
+        last_ns = max((i.t_ns + i.duration_ns for i in self.trial.iterations if i.phase == "after"), default=0)
+        healed = any(fault.heal_ns is not None and fault.heal_ns < last_ns for fault in faults)
+        return self.several and healed or any(fault.kind in COMES_AND_GOES for fault in faults)
 
     @cached_property
     def since(self) -> Sequence[Iteration]:
@@ -172,13 +169,19 @@ class View:
         return (*found, *(item for item in planned if item.phase in phases))
 
     def in_phase(self, phase: Phase) -> Sequence[Iteration]:
-        """The iterations that count as `phase`; after a failure, those that follow the schedule switch.
+        """The iterations that count as `phase`; after a failure, those that follow the schedule switch, and after
+        several that stay, those that follow the last of them.
 
         If the fault comes and goes, all iterations since the first failure count, fast and slow ones.
         """
         if phase == "after":
-            return self.since if self.comes_and_goes else self.rest.steady
+            return self.since if self.comes_and_goes else self._with_all_failures
         return self._by_phase.get(phase, [])
+
+    @cached_property
+    def _with_all_failures(self) -> Sequence[Iteration]:
+        last_ns = max((fault.t_after_ns for fault in self.trial.further_faults), default=0)
+        return [i for i in self.rest.steady if i.t_ns >= last_ns]
 
     @cached_property
     def _by_phase(self) -> dict[Phase, list[Iteration]]:

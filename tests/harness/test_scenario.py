@@ -181,3 +181,32 @@ def test_what_fits() -> None:
     assert not fits([("host0", "eth0")], [("host0", "eth0")], hosts), "twice"
     assert fits([("host0", "")], [("host0", "eth1")], hosts)
     assert not fits([("host0", "")], [("host0", "")], hosts)
+
+
+FIRST = {"kind": "nic_down", "host": "host1", "rail": 0, "at_iteration": 1}
+NEXT = {"kind": "nic_down", "host": "host2", "rail": 0, "after": "50 ms"}
+EVENT = {"at": "1 s", "kind": "nic_down", "host": "host1"}
+
+
+@pytest.mark.parametrize(
+    ("keys", "several", "comes_and_goes"),
+    [
+        (FIRST, False, False),
+        (FIRST | {"lasts": "400 ms"}, False, False),
+        (FIRST | {"kind": "flap", "lasts": "2 s"}, False, True),
+        (FIRST | {"also": [NEXT]}, True, False),
+        (FIRST | {"also": [NEXT | {"lasts": "100 ms"}]}, True, True),
+        (FIRST | {"lasts": "100 ms", "also": [NEXT]}, True, True),
+        (FIRST | {"also": [NEXT | {"kind": "flap"}]}, True, True),
+        (FIRST | {"times": 2, "every": "1 s", "lasts": "400 ms"}, True, True),
+        ({"name": "chance", "kind": "nic_down", "mtbf": "1 s"}, True, True),
+        ({"name": "trace", "events": [EVENT]}, False, False),
+        ({"name": "trace", "events": [EVENT, EVENT | {"at": "2 s", "host": "host2"}]}, True, False),
+        ({"name": "trace", "events": [EVENT | {"lasts": "400 ms"}, EVENT | {"at": "2 s"}]}, True, True),
+    ],
+)
+def test_the_table_says_whether_failures_are_several_and_come_and_go(
+    keys: dict[str, Any], several: bool, comes_and_goes: bool
+) -> None:
+    fault = table(**keys)
+    assert (fault.several, fault.comes_and_goes) == (several, comes_and_goes)

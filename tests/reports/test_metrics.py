@@ -10,7 +10,7 @@ from reports.metrics import METRICS
 from reports.metrics.metric import Metric
 from reports.metrics.view import View
 from reports.rules import Rules
-from reports.trial import Fault, Iteration, Phase, Status, Trial
+from reports.trial import Evidence, Fault, Iteration, Phase, Status, Trial
 
 MS = 1_000_000
 
@@ -142,24 +142,38 @@ def test_the_same_fault_again_ends_the_first_loss() -> None:
     assert value("migrate_ms", again.model_copy(update={"further_faults": (other,)})) == 50
 
 
-def test_several_failures_come_and_go_and_a_repair_ends_the_loss() -> None:
-    several = trial(("before", 10), ("hit", 40), ("after", 20), ("hit", 60), ("repaired", 10), further=1)
-    assert value("slowdown", several) == pytest.approx(130 / 4 / 10)
+def test_several_failures_come_and_go_if_one_is_healed_and_a_repair_ends_the_loss() -> None:
     parted = trial(("before", 10), ("hit", 40), ("after", 20), ("after", 30), further=1)
     (first,) = parted.further_faults
     healed = first.model_copy(update={"heal_ns": 60 * MS})
     assert value("slowdown", parted.model_copy(update={"further_faults": (healed,)})) == pytest.approx(90 / 3 / 10)
-    late = first.model_copy(update={"t_after_ns": 75 * MS})
-    assert value("slowdown", parted.model_copy(update={"further_faults": (late,)})) == pytest.approx(90 / 3 / 10)
     once = trial(("before", 10), ("hit", 40), ("after", 20), ("repaired", 10))
     assert (value("slowdown", once), value("lost_ms", once)) == (2.0, 40)
 
 
-def test_failures_that_stay_together_are_judged_by_what_follows_all_of_them() -> None:
+def test_failures_that_stay_are_judged_by_what_follows_all_of_them() -> None:
     both = trial(("before", 10), ("hit", 40), ("after", 15), ("after", 15), further=1)
     assert value("slowdown", both) == 1.5
     assert value("hit_cost_ms", both) == 25
     assert value("stall_ms", both) is None
+    later = trial(("before", 10), ("hit", 40), ("after", 15), ("after", 15), ("hit", 60), ("after", 30), further=1)
+    (first,) = later.further_faults
+    late = later.model_copy(update={"further_faults": (first.model_copy(update={"t_after_ns": 100 * MS}),)})
+    assert (value("slowdown", late), value("after_ms", late), value("lost_ms", late)) == (3.0, 30, 110)
+
+
+@pytest.mark.parametrize("comes_and_goes", [False, True])
+def test_a_trial_that_stopped_after_the_first_of_several_failures_is_judged_as_the_others(comes_and_goes: bool) -> None:
+    """Its own failures are fewer: what its scenario is decides, or *healthy* would be another number in its cell."""
+    evidence = Evidence(several=True, comes_and_goes=comes_and_goes)
+    before: list[tuple[Phase, int]] = [("before", 10), ("before", 10), ("before", 40)]
+    went_on = trial(*before, ("hit", 40), ("after", 20), further=1).model_copy(update={"evidence": evidence})
+    stopped = trial(*before, ("hit", 40), status="failed").model_copy(update={"evidence": evidence})
+    assert value("before_ms", went_on) == value("before_ms", stopped) == (20 if comes_and_goes else 10)
+    assert value("before_gbs", went_on) == value("before_gbs", stopped)
+    assert not View(stopped).loses_a_nic, "no model, and no limit, is of a scenario with several failures"
+    assert value("stall_ms", stopped) is None
+    assert value("hit_cost_ms", stopped) is None
 
 
 def test_a_meaning_needs_no_other_metric_beside_it() -> None:

@@ -122,9 +122,10 @@ class FaultModel(PlaceModel):
     def comes_and_goes(self) -> bool:
         """Whether something works again before the last failure has come, or may do so: what decides is the table, so
         that trials of one scenario are judged alike, whichever failure stopped them."""
-        parts = self.events or (self, *self.also)
+        parts: tuple[PlaceModel, ...] = self.events or (self, *self.also)
+        kinds = [event.kind for event in self.events] or [self.kind, *(also.kind for also in self.also)]
         healed = self.several and any(part.lasts_s is not None for part in parts)
-        return healed or self.mtbf_s is not None or any(part.kind in COMES_AND_GOES for part in parts)
+        return healed or self.mtbf_s is not None or any(kind in COMES_AND_GOES for kind in kinds)
 
 
 class FaultContext(NamedTuple):

@@ -146,7 +146,7 @@ class View:
             return planned
         last_ns = max((i.t_ns + i.duration_ns for i in self.trial.iterations if i.phase == "after"), default=0)
         healed = any(fault.heal_ns is not None and fault.heal_ns < last_ns for fault in faults)
-        return self.several and healed or any(fault.kind in COMES_AND_GOES for fault in faults)
+        return (self.several and healed) or any(fault.kind in COMES_AND_GOES for fault in faults)
 
     @cached_property
     def since(self) -> Sequence[Iteration]:

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 WIDTH = 180
 """Of tables that go into a file or a pipe, where nothing is gained by folding them."""
-LEAST = 40
+LEAST = 20
 """Narrower lines say nothing."""
+LEAST_REDRAWN = 40
+"""The same of what is redrawn in place: narrower, the terminal breaks its lines itself, and parts of it stay behind."""
 
 
 def width(stderr: bool = False) -> int | None:
@@ -31,9 +33,8 @@ def width(stderr: bool = False) -> int | None:
 
 
 def is_narrow() -> bool:
-    """Whether there are fewer than `LEAST` columns: the terminal then breaks lines itself, and what is redrawn in place
-    would leave parts of itself behind."""
-    return shutil.get_terminal_size().columns < LEAST
+    """Whether there are too few columns to redraw lines in place."""
+    return shutil.get_terminal_size().columns < LEAST_REDRAWN
 
 
 def console(wide: int = WIDTH, *, stderr: bool = False) -> "Console":

@@ -109,8 +109,10 @@ def would_show(finding: Finding) -> int | None:
     repeats = min(found.base_n, found.new_n)
     ends = (math.log(found.low), math.log(found.high)) if finding.relative else (found.low, found.high)
     degrees = repeats - 1 if found.paired else found.base_n + found.new_n - 2
-    spread = (ends[1] - ends[0]) / 2 * repeats**0.5 / student_t(max(1, degrees))
-    return stats.repeats_to_show(spread, math.log1p(finding.tolerance) if finding.relative else finding.tolerance)
+    half, wanted = (ends[1] - ends[0]) / 2, math.log1p(finding.tolerance) if finding.relative else finding.tolerance
+    if half < wanted:
+        return repeats  # they already would, also where they do not vary at all
+    return stats.repeats_to_show(half * repeats**0.5 / student_t(max(1, degrees)), wanted)
 
 
 def compare(base: pd.DataFrame, new: pd.DataFrame, rules: Rules, *, paired: bool = False) -> list[Finding]:

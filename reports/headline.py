@@ -64,6 +64,8 @@ class Line:
     """R2CC_TRANSPORT of the system; empty: not set."""
     rdma_type: str
     """The type of the RDMA devices (``rxe``, ``mlx5``) that perftest measured; empty: it is no system of perftest's."""
+    values: Mapping[str, int]
+    """How many trials have a value, by metric: also where that is too few for a median."""
     estimates: Mapping[str, Estimate]
     """Median and interval over repeats, by metric."""
     worst: Mapping[str, float]
@@ -180,6 +182,7 @@ def _line(part: pd.DataFrame) -> Line:
         source=str(first["source"]),
         transport=str(first["transport"]),
         rdma_type="+".join(sorted({kind for kind in part["rdma_type"] if kind})),
+        values={name: int(part[name].notna().sum()) for name in METRICS},
         estimates={name: stats.estimate(part[name], unknown[name]) for name in METRICS},
         worst={name: metric.together(part[name], "worst") for name, metric in METRICS.items()},
         told={name: metric.together(part[name], unknown=unknown[name]) for name, metric in METRICS.items()},

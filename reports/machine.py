@@ -54,7 +54,7 @@ def json_summary(runs: Sequence[LoadedRun], lines: Sequence[Line], held: Sequenc
 
 def _row(line: Line) -> dict[str, Any]:
     """What the line is about, then every metric: its estimate and worst trial, or its total."""
-    maps = ("estimates", "worst", "told")
+    maps = ("values", "estimates", "worst", "told")
     about = {name: plain(value) for name, value in vars(line).items() if name not in maps}
     return about | {name: _told(line, metric) for name, metric in METRICS.items()}
 
@@ -62,7 +62,8 @@ def _row(line: Line) -> dict[str, Any]:
 def _told(line: Line, metric: Metric) -> Any:
     if metric.aggregate == "total":
         return plain(line.told[metric.name])
-    return plain(line[metric.name]) | {"worst": plain(line.worst[metric.name])}
+    told = line[metric.name]._replace(n=line.values[metric.name])  # as in the CSV
+    return plain(told) | {"worst": plain(line.worst[metric.name])}
 
 
 def _about(run: LoadedRun) -> dict[str, Any]:

@@ -20,9 +20,9 @@ CONTENT = "content"
 """The key of a cluster that holds the inventory's content."""
 LONGEST = 120
 UNKNOWN, NOT_SET = "not known", "not set"
-NETWORK = frozenset({"kind", "hosts", "nics", "rate", "rates", "delay"})
+NETWORK = frozenset({"kind", "hosts", "nics", "rate", "delay"})
 """The facts of a cluster without which a time or a bandwidth says nothing of what ran."""
-CONGESTION_CONTROL, RATES = ("cluster", "congestion control"), ("cluster", "rates")
+CONGESTION_CONTROL, RATE = ("cluster", "congestion control"), ("cluster", "rate")
 """Facts that older and simulated runs do not record, or an inventory need not give; their absence is no difference."""
 
 
@@ -60,7 +60,7 @@ def differences(runs: Sequence[LoadedRun]) -> list[Difference]:
         absent = NOT_SET if about == "experiment" else UNKNOWN
         values = {name: of_run.get((about, what), absent) for name, of_run in facts.items()}
         told = set(values.values())
-        if (about, what) in (CONGESTION_CONTROL, RATES):
+        if (about, what) in (CONGESTION_CONTROL, RATE):
             told.discard(UNKNOWN)
         if len(told) > 1:
             found.append(Difference(about, what, values))
@@ -81,6 +81,8 @@ def _facts(run: LoadedRun) -> dict[tuple[str, str], str]:
     facts[CONGESTION_CONTROL] = _text(_table(provenance.get("cluster")).get("congestion_control"))
     cluster = _table(run.run.experiment.get("cluster"))
     cluster = {**cluster, "delay": cluster.get("delay") or "0 s"} if cluster else {}
+    if cluster and CONTENT not in cluster:  # the rate of NICs that an inventory does not give is not known
+        cluster |= {"rate": cluster.get("rate") or "no limit"}
     facts |= {("cluster", name): _text(_of_network(name, value)) for name, value in cluster.items() if name != CONTENT}
     return facts | {("cluster", name): text for name, text in _of_inventory(_table(cluster.get(CONTENT))).items()}
 
@@ -97,7 +99,7 @@ def _of_inventory(content: Mapping[str, Any]) -> dict[str, str]:
     return {
         "hosts": ", ".join(_text(host.get("name")) for host in hosts),
         "nics": _by_host([[f"{_known_by(nic)} on rail {nic.get('rail')}" for nic in own] for own in nics]),
-        "rates": alike.pop() if len(alike) == 1 else _by_host(rates),
+        "rate": alike.pop() if len(alike) == 1 else _by_host(rates),
     }
 
 

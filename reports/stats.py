@@ -26,6 +26,9 @@ MOST_ERROR = 0.1
 MIN_EFFECT = 0.01
 """A smaller relative difference is not reported, however steady it is: nobody would act on it."""
 
+ROUNDED_NS = 2.0
+"""What four times may come to together that are each rounded to whole ns."""
+
 Floats = NDArray[np.float64]
 
 
@@ -156,11 +159,14 @@ def stall_ns(lasted_ns: float, until_fault_ns: float, before_ns: float, after_ns
     """The time that the hit iteration lost to the failure itself, beyond the effect of the lower bandwidth.
 
     Until the fault the iteration ran at the old speed (`before_ns` per iteration); its rest would take the same share
-    of `after_ns`. The stall is the time beyond that, in whole ns as durations are. Negative values are noise.
+    of `after_ns`. The stall is the time beyond that, in whole ns as durations are. Negative values are noise; what the
+    rounding of four times to whole ns makes is none.
     """
     done = min(1.0, max(0.0, until_fault_ns / before_ns)) if before_ns > 0 else float("nan")
     stall = lasted_ns - done * before_ns - (1 - done) * after_ns
-    return float(round(stall)) if math.isfinite(stall) else stall
+    if not math.isfinite(stall):
+        return stall
+    return 0.0 if abs(stall) < ROUNDED_NS else float(round(stall))
 
 
 def paired(a: Mapping[Hashable, float], b: Mapping[Hashable, float]) -> Difference:

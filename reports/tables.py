@@ -49,7 +49,8 @@ def markdown(lines: Sequence[Line], notes: Sequence[str] = ()) -> str:
 
 
 def comma_separated(lines: Sequence[Line]) -> str:
-    """A CSV file with plain numbers: median, low and high of every measure in separate columns."""
+    """A CSV file with plain numbers: median, low and high of every measure in separate columns, with the number of
+    trials that have a value, which may be too few for a median."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     rows = [[*((name, getattr(line, name)) for name in ABOUT), *_numbers(line)] for line in lines]
@@ -64,7 +65,8 @@ def _numbers(line: Line) -> Iterator[tuple[str, float]]:
         if metric.aggregate == "total":
             yield name, line.told[name]
             continue
-        yield from ((f"{name}_{part}", value) for part, value in line[name]._asdict().items())
+        told = line[name]._replace(n=line.values[name])  # the worst is of these, even if no median is
+        yield from ((f"{name}_{part}", value) for part, value in told._asdict().items())
         yield f"{name}_worst", line.worst[name]
 
 

@@ -45,7 +45,7 @@ APART = 2
 
 
 class ConsoleProgress:
-    """Prints lines on `console`; on a terminal that is no narrower than `LEAST` also the live table.
+    """Prints lines on `console`; on a terminal that is not narrow (`is_narrow`) also the live table.
 
     Nothing that it prints is broken off: rich keeps what it was writing then, and would write it again with the next
     lines.

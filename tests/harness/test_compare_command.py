@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from typer.testing import CliRunner
 
 from harness.cluster.spec import InventorySpec
 from harness.commands.cli import app
+from reports.load import load_folder
+from reports.machines import differences
 
 
 def make(folder: Path, seed: int = 1) -> Path:
@@ -87,7 +90,7 @@ def of_inventory(
 @pytest.mark.parametrize(
     ("other", "what"),
     [
-        (of_inventory("100 Gbit/s"), "rates"),
+        (of_inventory("100 Gbit/s"), "rate"),
         (of_inventory(nic="ens2f0"), "nics"),
         (of_inventory(rails=1), "nics"),
         (of_inventory(last="spare"), "hosts"),
@@ -101,6 +104,19 @@ def test_inventories_are_looked_into(tmp_path: Path, other: dict[str, object], w
     status, text = run(base, worse)
     assert status == (3 if what else 1)
     assert "content" not in text and (f"the clusters differ in {what}. " in text) == bool(what)
+
+
+@pytest.mark.parametrize(
+    ("rate", "told"), [("500 Mbit/s", ""), ("25 Gbit/s", "rate: 0.5 Gbit/s (a), 25 Gbit/s (b)"), (None, "")]
+)
+def test_the_rate_of_an_inventory_is_compared_with_that_of_a_local_cluster(
+    tmp_path: Path, rate: str | None, told: str
+) -> None:
+    base, other = make(tmp_path / "a"), make(tmp_path / "b", 3)
+    folders = {"a": base, "b": on(other, **of_inventory(rate))}
+    runs = [replace(load_folder(folder), label=label) for label, folder in folders.items()]
+    found = {each.what: each.told() for each in differences(runs)}
+    assert found.get("rate", "").removeprefix("cluster: ") == told and "not known" not in found.get("rate", "")
 
 
 def test_one_network_may_be_written_in_two_ways(tmp_path: Path) -> None:

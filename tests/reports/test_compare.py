@@ -366,6 +366,13 @@ def test_no_difference_says_how_many_repeats_would_show_one(frames: tuple[pd.Dat
     assert re.search(r"about \d+ repeats would show the tolerated one of slowdown of balance", said), said
 
 
+def test_repeats_that_do_not_vary_need_no_more_of_them(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    two = frames[0][frames[0]["repeat"] < 2].assign(slowdown=1.5)
+    findings = compare(two, two, rules(metric="slowdown", tolerance="5 %", systems=["balance"]))
+    assert {finding.conclusion for finding in findings} == {"no difference shown"}
+    assert not [line for line in told(findings, []) if "would show" in line]
+
+
 def test_a_regression_is_not_seen_only_because_the_low_costs_are_not_known(
     frames: tuple[pd.DataFrame, pd.DataFrame],
 ) -> None:

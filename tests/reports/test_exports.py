@@ -52,6 +52,17 @@ def test_csv_has_plain_numbers(lines: list[Line]) -> None:
     assert by_system["failstop"]["slowdown_median"] == ""
 
 
+def test_csv_and_json_count_the_values_that_the_worst_is_of_also_without_a_median(loaded: LoadedRun) -> None:
+    frame = trial_frame([loaded])
+    low = frame["repeat"] == 0
+    frame = frame.assign(lost_ms=frame["lost_ms"].mask(low), disturbed=low.map({True: "slowed", False: ""}))
+    lines = [line for line in headline(frame) if line.system == "balance"]
+    (row,) = csv.DictReader(tables.comma_separated(lines).splitlines())
+    assert (row["lost_ms_median"], row["lost_ms_n"]) == ("", "1") and float(row["lost_ms_worst"]) > 0
+    (told,) = json.loads(machine.json_summary([loaded], lines, []))["table"]
+    assert (told["lost_ms"]["median"], told["lost_ms"]["n"]) == (None, 1) and told["lost_ms"]["worst"] > 0
+
+
 def test_latex_escapes_every_special_character(hostile: list[Line]) -> None:
     text = tables.latex(hostile)
     assert r"\$\&\%\_\{x\}\textbackslash{}" in text

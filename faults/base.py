@@ -278,6 +278,11 @@ class Effect:
     direction: Direction = "both"
 
 
+CUT, SILENT, DEGRADED, SHARED, HALTED, GONE = "#C24A00", "#6A3D9A", "#F0A800", "#56B4E9", "#7F7F7F", "#000000"
+"""The colours of faults by what they do: a link is down, packets vanish without a sign, a link is worse, it carries
+another flow, a host or rank stands still, it is gone. Colour-blind readers can tell them apart, too."""
+
+
 @dataclass(frozen=True)
 class PlotHint:
     """How a report draws the fault's window: a label and a Matplotlib colour (None: no shade)."""
@@ -295,6 +300,9 @@ class Fault(Strict):
     """Its name in experiments."""
 
     scope: ClassVar[Scope] = "nic"
+
+    colour: ClassVar[str | None] = CUT
+    """In a report, one of those above; None: no shade."""
 
     needs: ClassVar[frozenset[str]] = frozenset({"ip"})
     """Programs that its commands call, for example ``{'ip'}``."""
@@ -333,7 +341,7 @@ class Fault(Strict):
 
     def plot(self, target: Target) -> PlotHint:
         """How the fault's window is drawn."""
-        return PlotHint(f"{target.host} {target.nic} {self.kind.replace('_', ' ')}", "tab:red")
+        return PlotHint(f"{target.host} {target.nic} {self.kind.replace('_', ' ')}", self.colour)
 
 
 def severs(effects: Sequence[Effect]) -> bool:

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from faults import filter as drop
-from faults.base import QUEUED_BYTES, Argv, Device, Direction, Effect, Fault, Quiet, Recipe, Sign, Target
+from faults.base import QUEUED_BYTES, SILENT, Argv, Device, Direction, Effect, Fault, Quiet, Recipe, Sign, Target
 
 RESENT_BYTES = 8 << 20
 """What a peer may still send into the black hole: a full window, then retransmissions that become rare."""
@@ -16,6 +16,7 @@ class Blackhole(Fault):
     """Drops every packet of the NIC at its host, or at its switch port, where the host cannot even see it."""
 
     kind: ClassVar[str] = "blackhole"
+    colour: ClassVar[str | None] = SILENT
     needs: ClassVar[frozenset[str]] = drop.NEEDS
     rehearsal: ClassVar[tuple[Argv, ...]] = drop.REHEARSAL
 

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from faults.base import Effect, PlotHint, Target
+from faults.base import DEGRADED, Effect, PlotHint, Target
 from faults.netem import Netem
 
 
@@ -12,6 +12,7 @@ class Corrupt(Netem):
     """Flips one bit at a random place in a share of the packets that the host sends."""
 
     kind: ClassVar[str] = "corrupt"
+    colour: ClassVar[str | None] = DEGRADED
 
     percent: float = Field(default=1.0, gt=0, le=100, description="share of packets that are corrupted, in percent")
 
@@ -24,5 +25,5 @@ class Corrupt(Netem):
         return (Effect(target.host, target.nic, loss=self.percent / 100, direction="tx"),)
 
     def plot(self, target: Target) -> PlotHint:
-        """An orange window."""
-        return PlotHint(f"{target.host} {target.nic} corrupts {self.percent:g} %", "tab:orange")
+        """A window."""
+        return PlotHint(f"{target.host} {target.nic} corrupts {self.percent:g} %", self.colour)

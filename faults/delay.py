@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from faults.base import Effect, PlotHint, Target
+from faults.base import DEGRADED, Effect, PlotHint, Target
 from faults.netem import Netem
 from faults.quantities import Seconds
 
@@ -13,6 +13,7 @@ class Delay(Netem):
     """Adds `delay` to every packet, plus or minus up to `jitter`."""
 
     kind: ClassVar[str] = "delay"
+    colour: ClassVar[str | None] = DEGRADED
 
     delay: Seconds = Field(default=0.01, gt=0, le=60, description="such as '10 ms'")
     jitter: Seconds = Field(default=0.0, ge=0, le=60, description="such as '2 ms'")
@@ -27,5 +28,5 @@ class Delay(Netem):
         return (Effect(target.host, target.nic, added_delay_s=self.delay, direction="tx"),)
 
     def plot(self, target: Target) -> PlotHint:
-        """An orange window."""
-        return PlotHint(f"{target.host} {target.nic} delayed by {self.delay * 1e3:g} ms", "tab:orange")
+        """A window."""
+        return PlotHint(f"{target.host} {target.nic} delayed by {self.delay * 1e3:g} ms", self.colour)

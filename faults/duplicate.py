@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from faults.base import PlotHint, Target
+from faults.base import DEGRADED, PlotHint, Target
 from faults.netem import Netem
 
 
@@ -12,6 +12,7 @@ class Duplicate(Netem):
     """Sends a share of the packets of the host a second time, right behind the first."""
 
     kind: ClassVar[str] = "duplicate"
+    colour: ClassVar[str | None] = DEGRADED
 
     percent: float = Field(default=5.0, gt=0, le=100, description="share of packets that are sent twice, in percent")
 
@@ -24,5 +25,5 @@ class Duplicate(Netem):
         return ()
 
     def plot(self, target: Target) -> PlotHint:
-        """An orange window."""
-        return PlotHint(f"{target.host} {target.nic} duplicates {self.percent:g} %", "tab:orange")
+        """A window."""
+        return PlotHint(f"{target.host} {target.nic} duplicates {self.percent:g} %", self.colour)

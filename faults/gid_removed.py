@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from faults import link
-from faults.base import Effect, Fault, Probe, Recipe, Sign, Target
+from faults.base import SILENT, Effect, Fault, Probe, Recipe, Sign, Target
 from faults.errors import NotPossibleError
 
 
@@ -12,6 +12,7 @@ class GidRemoved(Fault):
     connections use an address that the host no longer has. No parameters."""
 
     kind: ClassVar[str] = "gid_removed"
+    colour: ClassVar[str | None] = SILENT
 
     def recipe(self, target: Target) -> Recipe:
         """Every IPv4 address, the last first: with the first of a network Linux removes its others."""

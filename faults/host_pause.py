@@ -3,13 +3,14 @@
 from typing import ClassVar
 
 from faults import qmp
-from faults.base import Fault, PlotHint, Probe, Recipe, Scope, Sign, Target
+from faults.base import HALTED, Fault, PlotHint, Probe, Recipe, Scope, Sign, Target
 
 
 class HostPause(Fault):
     """QEMU's ``stop``, then ``cont``; no parameters. Its clock stands still, too. Slow is not dead: nothing may end."""
 
     kind: ClassVar[str] = "host_pause"
+    colour: ClassVar[str | None] = HALTED
     scope: ClassVar[Scope] = "host"
     needs: ClassVar[frozenset[str]] = frozenset({"python3"})
     stops_clock: ClassVar[bool] = True
@@ -29,5 +30,5 @@ class HostPause(Fault):
         return ()
 
     def plot(self, target: Target) -> PlotHint:
-        """A grey window."""
-        return PlotHint(f"{target.host} paused", "tab:gray")
+        """A window."""
+        return PlotHint(f"{target.host} paused", self.colour)

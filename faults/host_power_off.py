@@ -3,13 +3,14 @@
 from typing import ClassVar
 
 from faults import qmp
-from faults.base import Fault, PlotHint, Probe, Recipe, Scope, Sign, Target
+from faults.base import GONE, Fault, PlotHint, Probe, Recipe, Scope, Sign, Target
 
 
 class HostPowerOff(Fault):
     """QEMU's ``stop`` and ``system_reset``, then ``cont``; no parameters. Its rank is lost; the others must say so."""
 
     kind: ClassVar[str] = "host_power_off"
+    colour: ClassVar[str | None] = GONE
     scope: ClassVar[Scope] = "host"
     needs: ClassVar[frozenset[str]] = frozenset({"python3"})
     kills: ClassVar[bool] = True
@@ -30,5 +31,5 @@ class HostPowerOff(Fault):
         return ()
 
     def plot(self, target: Target) -> PlotHint:
-        """A black window."""
-        return PlotHint(f"{target.host} without power", "black")
+        """A window."""
+        return PlotHint(f"{target.host} without power", self.colour)

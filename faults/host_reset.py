@@ -4,13 +4,14 @@ again."""
 from typing import ClassVar
 
 from faults import qmp
-from faults.base import Fault, PlotHint, Recipe, Scope, Sign, Target
+from faults.base import GONE, Fault, PlotHint, Recipe, Scope, Sign, Target
 
 
 class HostReset(Fault):
     """QEMU's ``system_reset``; no parameters. Its rank is lost; the others must say so and end."""
 
     kind: ClassVar[str] = "host_reset"
+    colour: ClassVar[str | None] = GONE
     scope: ClassVar[Scope] = "host"
     needs: ClassVar[frozenset[str]] = frozenset({"python3"})
     kills: ClassVar[bool] = True
@@ -29,5 +30,5 @@ class HostReset(Fault):
         return ()
 
     def plot(self, target: Target) -> PlotHint:
-        """A black window."""
-        return PlotHint(f"{target.host} reset", "black")
+        """A window."""
+        return PlotHint(f"{target.host} reset", self.colour)

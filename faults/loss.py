@@ -5,7 +5,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from faults import filter as drop
-from faults.base import Argv, Direction, Effect, Fault, PlotHint, Recipe, Sign, Target
+from faults.base import DEGRADED, Argv, Direction, Effect, Fault, PlotHint, Recipe, Sign, Target
 
 
 class Loss(Fault):
@@ -16,6 +16,7 @@ class Loss(Fault):
     """
 
     kind: ClassVar[str] = "loss"
+    colour: ClassVar[str | None] = DEGRADED
     needs: ClassVar[frozenset[str]] = drop.NEEDS
     rehearsal: ClassVar[tuple[Argv, ...]] = drop.REHEARSAL
 
@@ -37,5 +38,5 @@ class Loss(Fault):
         return (Effect(target.host, target.nic, dead, loss=share, direction=self.direction),)
 
     def plot(self, target: Target) -> PlotHint:
-        """An orange window."""
-        return PlotHint(f"{target.host} {target.nic} loses {self.percent:g} %", "tab:orange")
+        """A window."""
+        return PlotHint(f"{target.host} {target.nic} loses {self.percent:g} %", self.colour)

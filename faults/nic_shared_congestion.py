@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from faults.base import Effect, Fault, PlotHint, Probe, Recipe, Sign, Target
+from faults.base import SHARED, Effect, Fault, PlotHint, Probe, Recipe, Sign, Target
 from faults.errors import NotPossibleError
 from faults.quantities import BitRate, ShareOrRate
 from r2ccl_core.units import format_rate
@@ -40,6 +40,7 @@ class NicSharedCongestion(ShareOrRate, Fault):
     """A UDP flow from the NIC to the discard port of a peer on its rail."""
 
     kind: ClassVar[str] = "nic_shared_congestion"
+    colour: ClassVar[str | None] = SHARED
     needs: ClassVar[frozenset[str]] = frozenset({"python3", "cat"})
 
     share: float = Field(default=0.5, gt=0, le=1, description="of the NIC's rate that the flow offers")
@@ -69,9 +70,9 @@ class NicSharedCongestion(ShareOrRate, Fault):
         return (Effect(target.host, target.nic, rate_factor=max(0.05, 1 - taken), direction="tx"),)
 
     def plot(self, target: Target) -> PlotHint:
-        """A purple window."""
+        """A window."""
         offered = format_rate(self.rate) if self.rate else f"{self.share:.0%}"
-        return PlotHint(f"{target.host} {target.nic} shared with a flow of {offered}", "tab:purple")
+        return PlotHint(f"{target.host} {target.nic} shared with a flow of {offered}", self.colour)
 
     def _offered(self, target: Target) -> float:
         if self.rate is not None:

@@ -9,6 +9,7 @@ class Noop(Fault):
     """Injects nothing, heals nothing; no parameters."""
 
     kind: ClassVar[str] = "noop"
+    colour: ClassVar[str | None] = None
     needs: ClassVar[frozenset[str]] = frozenset()
 
     def recipe(self, target: Target) -> Recipe:
@@ -25,4 +26,4 @@ class Noop(Fault):
 
     def plot(self, target: Target) -> PlotHint:
         """A mark without a shade."""
-        return PlotHint("no fault", None)
+        return PlotHint("no fault", self.colour)

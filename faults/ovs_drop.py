@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from faults.base import QUEUED_BYTES, TAG, Device, Direction, Effect, Fault, Probe, Quiet, Recipe, Sign, Target
+from faults.base import QUEUED_BYTES, SILENT, TAG, Device, Direction, Effect, Fault, Probe, Quiet, Recipe, Sign, Target
 from faults.blackhole import RESENT_BYTES
 from faults.errors import NotPossibleError
 
@@ -26,6 +26,7 @@ class OvsDrop(Fault):
     """Drops packets that enter the bridge by the host's port (tx), by the cable's (rx), or by both."""
 
     kind: ClassVar[str] = "ovs_drop"
+    colour: ClassVar[str | None] = SILENT
     needs: ClassVar[frozenset[str]] = frozenset({"ovs-ofctl", "ovs-vsctl"})
 
     direction: Direction = Field(default="both", description="as the host sees it: tx, rx or both")

@@ -3,13 +3,14 @@
 from typing import ClassVar
 
 from faults import process
-from faults.base import Fault, PlotHint, Recipe, Scope, Sign, Target
+from faults.base import GONE, Fault, PlotHint, Recipe, Scope, Sign, Target
 
 
 class ProcessKill(Fault):
     """SIGKILL to the rank; no parameters. No transport can hide it."""
 
     kind: ClassVar[str] = "process_kill"
+    colour: ClassVar[str | None] = GONE
     scope: ClassVar[Scope] = "process"
     needs: ClassVar[frozenset[str]] = frozenset({"kill"})
     kills: ClassVar[bool] = True
@@ -27,5 +28,5 @@ class ProcessKill(Fault):
         return ()
 
     def plot(self, target: Target) -> PlotHint:
-        """A black window."""
-        return PlotHint(f"rank on {target.host} killed", "black")
+        """A window."""
+        return PlotHint(f"rank on {target.host} killed", self.colour)

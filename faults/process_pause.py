@@ -3,13 +3,14 @@
 from typing import ClassVar
 
 from faults import process
-from faults.base import Fault, PlotHint, Probe, Recipe, Scope, Sign, Target
+from faults.base import HALTED, Fault, PlotHint, Probe, Recipe, Scope, Sign, Target
 
 
 class ProcessPause(Fault):
     """SIGSTOP to the rank, then SIGCONT; no parameters. Slow is not dead: nothing may fail over."""
 
     kind: ClassVar[str] = "process_pause"
+    colour: ClassVar[str | None] = HALTED
     scope: ClassVar[Scope] = "process"
     needs: ClassVar[frozenset[str]] = frozenset({"kill", "cat"})
     must_end: ClassVar[bool] = True
@@ -28,5 +29,5 @@ class ProcessPause(Fault):
         return ()
 
     def plot(self, target: Target) -> PlotHint:
-        """A grey window."""
-        return PlotHint(f"rank on {target.host} paused", "tab:gray")
+        """A window."""
+        return PlotHint(f"rank on {target.host} paused", self.colour)

@@ -4,7 +4,22 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from faults.base import TAG, Argv, Device, Direction, Effect, Fault, Order, PlotHint, Probe, Quiet, Recipe, Sign, Target
+from faults.base import (
+    DEGRADED,
+    TAG,
+    Argv,
+    Device,
+    Direction,
+    Effect,
+    Fault,
+    Order,
+    PlotHint,
+    Probe,
+    Quiet,
+    Recipe,
+    Sign,
+    Target,
+)
 from faults.errors import NotPossibleError
 from faults.quantities import BitRate, ShareOrRate
 from r2ccl_core.model.token_bucket import HANDLE, TokenBucket
@@ -18,6 +33,7 @@ class RateLimit(ShareOrRate, Fault):
     """Limits what the NIC sends (at the host) and receives (at its switch port) by token buckets."""
 
     kind: ClassVar[str] = "rate_limit"
+    colour: ClassVar[str | None] = DEGRADED
     needs: ClassVar[frozenset[str]] = frozenset({"tc"})
     rehearsal: ClassVar[tuple[Argv, ...]] = (
         ("tc", "qdisc", "add", "dev", "lo", "root", *TokenBucket.for_rate(1e9).words),
@@ -66,9 +82,9 @@ class RateLimit(ShareOrRate, Fault):
         return (Effect(target.host, target.nic, rate_factor=min(share, 1.0), direction=self.direction),)
 
     def plot(self, target: Target) -> PlotHint:
-        """An orange window."""
+        """A window."""
         left = format_rate(self.rate) if self.rate else f"{self.share:.0%}"
-        return PlotHint(f"{target.host} {target.nic} slowed to {left}", "tab:orange")
+        return PlotHint(f"{target.host} {target.nic} slowed to {left}", self.colour)
 
     def _left_bit_s(self, target: Target) -> float:
         if self.rate is not None:

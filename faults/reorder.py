@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from faults.base import Effect, PlotHint, Target
+from faults.base import DEGRADED, Effect, PlotHint, Target
 from faults.netem import Netem
 from faults.quantities import Seconds
 
@@ -13,6 +13,7 @@ class Reorder(Netem):
     """Sends a share of the packets at once, and the others `delay` later."""
 
     kind: ClassVar[str] = "reorder"
+    colour: ClassVar[str | None] = DEGRADED
 
     percent: float = Field(default=10.0, gt=0, le=100, description="share of packets that overtake, in percent")
     delay: Seconds = Field(default=0.002, gt=0, le=10, description="such as '2 ms'")
@@ -26,5 +27,5 @@ class Reorder(Netem):
         return (Effect(target.host, target.nic, added_delay_s=self.delay, direction="tx"),)
 
     def plot(self, target: Target) -> PlotHint:
-        """An orange window."""
-        return PlotHint(f"{target.host} {target.nic} reorders {self.percent:g} %", "tab:orange")
+        """A window."""
+        return PlotHint(f"{target.host} {target.nic} reorders {self.percent:g} %", self.colour)

@@ -5,7 +5,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from faults import filter as drop
-from faults.base import Argv, Direction, Effect, Fault, Recipe, Sign, Target
+from faults.base import SILENT, Argv, Direction, Effect, Fault, Recipe, Sign, Target
 from faults.errors import NotPossibleError
 
 DROP_ROCE = f"9,40 0 0 12,21 0 6 2048,48 0 0 23,21 0 4 17,177 0 0 14,72 0 0 16,21 0 1 4791,{drop.DROP},{drop.PASS}"
@@ -18,6 +18,7 @@ class RoceDrop(Fault):
     nothing of hardware RDMA, so this acts on Soft-RoCE only."""
 
     kind: ClassVar[str] = "roce_drop"
+    colour: ClassVar[str | None] = SILENT
     needs: ClassVar[frozenset[str]] = drop.NEEDS
     rehearsal: ClassVar[tuple[Argv, ...]] = drop.REHEARSAL
 

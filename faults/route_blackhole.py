@@ -3,7 +3,7 @@
 from ipaddress import ip_address
 from typing import ClassVar
 
-from faults.base import QUEUED_BYTES, ROUTE_PROTOCOL, Effect, Fault, Probe, Quiet, Recipe, Sign, Target
+from faults.base import QUEUED_BYTES, ROUTE_PROTOCOL, SILENT, Effect, Fault, Probe, Quiet, Recipe, Sign, Target
 from faults.errors import NotPossibleError
 
 NOWHERE = {4: "192.0.2.1", 6: "2001:db8::1"}
@@ -18,6 +18,7 @@ class RouteBlackhole(Fault):
     """
 
     kind: ClassVar[str] = "route_blackhole"
+    colour: ClassVar[str | None] = SILENT
 
     def recipe(self, target: Target) -> Recipe:
         """One host route for each peer."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import is_color_like
+from matplotlib.colors import is_color_like, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -32,6 +32,8 @@ BETWEEN = "#808080"
 """Between the dark and the light that alternate."""
 MAX_LABELS = 3
 """Maximum number of different faults in the legend."""
+BESIDE = 0.014
+"""Share of the time axis that the number of a fault takes."""
 MAX_NICS = 12
 """The same of NICs."""
 EVENT_MARKS = {
@@ -71,8 +73,10 @@ def draw(
             _host(ax, rates[rates["host"] == host], host, zero_ns, setting)
         for ax in axes:
             _fault(ax, trial, zero_ns)
+        span = _span(trial, rates, zero_ns)
+        _numbers(axes[0], trial, zero_ns, BESIDE * (span[1] - span[0]))
         axes[-1].set_xlabel("time since the fault (s)" if trial.fault else "time (s)")
-        axes[-1].set_xlim(*_span(trial, rates, zero_ns))
+        axes[-1].set_xlim(*span)
         _legend(figure, rates, trial, axes[0], state.handles(watched) if watched is not None else ())
         middle = axes[1].get_position().y1 / 2 + axes[len(hosts)].get_position().y0 / 2
         figure.supylabel("sent (Mbit/s)", fontsize=9, x=0.012, y=middle)
@@ -141,11 +145,12 @@ def _iterations(ax: Axes, trial: Trial, zero_ns: int) -> None:
         ax.broken_barh(
             [(begin, end - begin)], (0, 1), facecolors="white", edgecolor=style.ACCENT, hatch="/////", linewidth=0.8
         )
-    for item in labelled(trial.iterations):
+    begins = [window.begin_ns for window in windows(trial)]
+    for item in labelled(trial.iterations, begins):
         # Above the bar, because for small messages the bar is narrower than its text.
         ax.annotate(
-            f"hit: {number(item.duration_ns / 1e6)} ms", (max((item.t_ns - zero_ns) / 1e9, 0), 1.08), xytext=(3, 0),
-            textcoords="offset points", va="bottom", fontsize=7.5, color=style.ACCENT,
+            f"hit: {number(item.duration_ns / 1e6)} ms", ((label_ns(item, begins) - zero_ns) / 1e9, 1.08),
+            xytext=(3, 0), textcoords="offset points", va="bottom", fontsize=7.5, color=style.ACCENT,
         )  # fmt: skip
     if trial.error and trial.error.t_ns:
         at = (trial.error.t_ns - zero_ns) / 1e9
@@ -190,14 +195,20 @@ def bars(iterations: Sequence[Iteration]) -> list[Bar]:
     return found
 
 
-def labelled(iterations: Sequence[Iteration]) -> list[Iteration]:
-    """The hit iterations whose duration is written above them: the longest first, as long as texts do not overlap."""
+def labelled(iterations: Sequence[Iteration], begins: Sequence[int] = ()) -> list[Iteration]:
+    """The hit iterations whose duration is written above them: the longest first, as long as texts do not overlap.
+    `begins` is when the faults took effect."""
     found: list[Iteration] = []
     apart_ns = LABEL * (_end_ns(iterations[-1]) - iterations[0].t_ns) if iterations else 0
     for item in sorted((i for i in iterations if i.phase == "hit"), key=lambda i: (-i.duration_ns, i.t_ns)):
-        if all(abs(item.t_ns - other.t_ns) >= apart_ns for other in found):
+        if all(abs(label_ns(item, begins) - label_ns(other, begins)) >= apart_ns for other in found):
             found.append(item)
     return found
+
+
+def label_ns(item: Iteration, begins: Sequence[int]) -> int:
+    """Where the text of a hit iteration begins: right of the last fault that hit it, whose line would cross it."""
+    return max((ns for ns in begins if item.t_ns <= ns <= _end_ns(item)), default=item.t_ns)
 
 
 def _end_ns(item: Iteration) -> int:
@@ -266,6 +277,25 @@ def _fault(ax: Axes, trial: Trial, zero_ns: int) -> None:
         ax.axvline(begin, color=window.colour or style.LINE, linewidth=1.1)
 
 
+def _numbers(ax: Axes, trial: Trial, zero_ns: int, width_s: float) -> None:
+    """Above the strip, the number that each of several faults has in the legend: no colour tells all of them apart."""
+    shown = _first(list(_colours(trial)), MAX_LABELS)
+    numbers = dict(zip(_colours(trial), range(1, len(shown) + 1), strict=False))
+    if len(numbers) < 2:
+        return
+    ax.set_ylim(0, 4)
+    free_s = -float("inf")
+    for window in windows(trial):
+        if window.label not in numbers:
+            continue
+        at = max((window.begin_ns - zero_ns) / 1e9, free_s)  # beside another that begins at almost the same time
+        ax.annotate(
+            str(numbers[window.label]), (at, 3.2), xytext=(2, 0), textcoords="offset points", va="bottom",
+            fontsize=7.5, fontweight="bold", color=window.colour or style.LINE,
+        )  # fmt: skip
+        free_s = at + width_s
+
+
 def _legend(figure: Figure, rates: pd.DataFrame, trial: Trial, strip: Axes, hosts: Sequence[Line2D]) -> None:
     nics, faults, events = _nic_handles(rates), _fault_handles(trial), strip.get_legend_handles_labels()[0]
     # Several faults have their own lines: their long names would draw the columns of the others apart.
@@ -282,9 +312,19 @@ def _nic_handles(rates: pd.DataFrame) -> list[Patch]:
 
 
 def _fault_handles(trial: Trial) -> list[Patch]:
-    colours = {w.label: w.colour for w in windows(trial)}
-    labels = zip(_first(list(colours), MAX_LABELS), colours.values(), strict=False)
-    return [Patch(color=colour or style.LINE, alpha=0.2, label=label) for label, colour in labels]
+    colours = _colours(trial)
+    labels = _first(list(colours), MAX_LABELS)
+    if len(labels) > 1:
+        labels = [f"{at}: {label}" for at, label in enumerate(labels, start=1)]
+    return [
+        Patch(facecolor=to_rgba(colour or style.LINE, 0.2), edgecolor=colour or style.LINE, linewidth=1.1, label=label)
+        for label, colour in zip(labels, colours.values(), strict=False)
+    ]
+
+
+def _colours(trial: Trial) -> dict[str, str | None]:
+    """The colour of each different fault, by its label and in the order of time."""
+    return {window.label: window.colour for window in windows(trial)}
 
 
 def _first(labels: Sequence[str], most: int) -> list[str]:

@@ -6,7 +6,11 @@
 import json
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import combinations
+from math import dist
+from operator import mul
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +35,12 @@ PROGRAMS = {
     drop._UNHOOK: "UNHOOK",
 }
 """Programs inside commands, by the names under which cases show them; others prove what they do."""
+SIGHTS = {
+    "usual": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
+    "protanopia": ((0.1523, 1.0526, -0.2049), (0.1145, 0.7863, 0.0992), (-0.0039, -0.0481, 1.0519)),
+    "deuteranopia": ((0.3673, 0.8606, -0.2279), (0.2801, 0.6726, 0.0473), (-0.0118, 0.0429, 0.9689)),
+}
+"""What becomes of linear red, green and blue (Machado, Oliveira and Fernandes, 2009)."""
 
 
 def target_of(case: dict[str, Any]) -> Target:
@@ -77,6 +87,16 @@ def outcome(case: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def lab(srgb: Sequence[float], sight: Sequence[Sequence[float]]) -> list[float]:
+    """CIE Lab of a colour as it is seen."""
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in srgb]
+    own = [min(1.0, max(0.0, sum(map(mul, row, linear)))) for row in sight]
+    white = ((0.4339, 0.3762, 0.1899), (0.2126, 0.7152, 0.0722), (0.0178, 0.1095, 0.8727))
+    x, y, z = (sum(map(mul, row, own)) for row in white)
+    x, y, z = (t ** (1 / 3) if t > 0.008856 else 7.787 * t + 16 / 116 for t in (x, y, z))
+    return [116 * y - 16, 500 * (x - y), 200 * (y - z)]
+
+
 def given_part(case: dict[str, Any]) -> dict[str, Any]:
     return {key: case[key] for key in ("kind", "parameters", "target") if key in case}
 
@@ -89,6 +109,14 @@ def test_what_comes_out_is_as_recorded(name: str) -> None:
 
 def test_every_fault_has_a_golden_case_that_is_accepted() -> None:
     assert {case["kind"] for case in CASES.values() if "error" not in case} == set(FAULTS)
+
+
+@pytest.mark.parametrize("sight", SIGHTS)
+def test_what_faults_do_can_be_told_apart_by_colour(sight: str) -> None:
+    colours = {fault.colour for fault in FAULTS.values() if fault.colour is not None}
+    seen = {colour: lab([int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)], SIGHTS[sight]) for colour in colours}
+    assert len(colours) == 6
+    assert min(dist(seen[one], seen[other]) for one, other in combinations(colours, 2)) > 30
 
 
 def test_every_parameter_is_in_a_golden_case() -> None:

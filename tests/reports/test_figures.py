@@ -215,6 +215,34 @@ def test_durations_of_hit_iterations_do_not_cover_each_other(loaded: LoadedRun) 
     assert [item.t_ns for item in timeline.labelled(each)] == [0, 50, 100, 150, 25, 75, 125, 175]
 
 
+def test_no_line_of_a_fault_crosses_the_text_of_the_iteration_that_it_hit(loaded: LoadedRun) -> None:
+    trial = next(t for t in loaded.trials if t.system == "balance")
+    first = trial.iterations[0]
+    hit = first.model_copy(update={"phase": "hit", "t_ns": 100, "duration_ns": 50})
+    assert [timeline.label_ns(hit, begins) for begins in ([], [90], [120], [130, 120, 160])] == [100, 100, 120, 130]
+    later = hit.model_copy(update={"t_ns": 222, "duration_ns": 778})
+    assert timeline.labelled([hit, later]) == [later, hit]
+    assert timeline.labelled([hit, later], [145]) == [later], "their texts are 77 apart of 900"
+
+
+def test_several_faults_have_numbers_that_do_not_cover_each_other(loaded: LoadedRun) -> None:
+    trial = next(t for t in loaded.trials if t.system == "balance")
+    fault = trial.fault
+    assert fault is not None
+    strikes = [{"label": f"host{n} eth{n} nic down", "colour": "#D55E00"} for n in range(2)]
+    rates = throughput(counters(loaded, trial))  # type: ignore[arg-type]
+    both = told(trial.model_copy(update={"further_faults": [fault]}), *strikes)
+    figure = timeline.draw(both, rates, [], setting_of(loaded.run))
+    with style.applied():
+        figure.draw_without_rendering()
+    strip = max(figure.axes, key=lambda ax: ax.get_position().y1)
+    one, two = (text for text in strip.texts if text.get_text() in ("1", "2"))
+    assert one.get_window_extent().x1 < two.get_window_extent().x0
+    assert [text.get_text() for text in figure.legends[1].get_texts()] == [
+        "1: host0 eth0 nic down", "2: host1 eth1 nic down"
+    ]  # fmt: skip
+
+
 def test_a_timeline_draws_a_fault_as_the_fault_says(loaded: LoadedRun) -> None:
     trial = next(t for t in loaded.trials if t.system == "balance")
     fault = trial.fault
@@ -263,8 +291,8 @@ def test_the_legends_of_a_timeline_fit_and_explain_every_mark(loaded: LoadedRun,
     assert {name for _, name in timeline.EVENT_MARKS.values()} <= labels
     assert sum("eth" in label for label in labels if "shares" not in label) == min(timeline.MAX_NICS, 3 * -(-nics // 3))
     assert {label for label in labels if "shares" in label} == {
-        *(f"host{n} eth{n} shares its wire with another flow" for n in range(2)),
-        "host2 eth2 shares its wire with another flow and 1 more",
+        *(f"{n + 1}: host{n} eth{n} shares its wire with another flow" for n in range(2)),
+        "3: host2 eth2 shares its wire with another flow and 1 more",
     }
 
 
@@ -470,6 +498,7 @@ def test_a_trial_without_a_baseline_stands_at_what_the_mean_leaves(frame: pd.Dat
     for module in (recovery, aftermath):
         for text in (module.result(by_mean), module.caption(by_mean)):
             assert "2 trials had less than 0.2 s of close samples before the fault" in text
+            assert "up to its end" in text, "a trial whose hit iteration was short stands there"
             assert "o stop was seen" not in text and "older" not in text
 
 

@@ -124,7 +124,8 @@ def _without_baseline(frame: pd.DataFrame) -> str:
     they_count = "it counts" if count == 1 else "they count"
     return (
         f"{plural(count, 'trial')} had less than {LEAST_BASELINE_NS / 1e9:g} s of close samples before the fault: "
-        f"{they_count} by the mean of {least}, which takes pauses for stops, and as {least} if it tells less"
+        f"{they_count} by the mean of {least}, which takes pauses for stops, and as {least} if it tells less; if the "
+        f"hit iteration ended less than {2 * STEADY_NS / 1e6:g} ms after the effect, up to its end"
     )
 
 

@@ -108,7 +108,7 @@ METRICS = (
         "recover_most_ms", "ms", "lower",
         "what recover_ms is at most (where that is 0: until the end of the longest pause right after the effect, which "
         "may be a stop, or the time between samples if there was none; where the mean alone tells: what it tells, or "
-        "the 10 ms of the mean if that is more)",
+        "the 10 ms of the mean if that is more, or until the end of a hit iteration that ended within 20 ms)",
         _recovered_at_most, of="some faulted trials", from_effect=True,
     ),
     Metric(

@@ -65,9 +65,7 @@ def test_what_is_typical_and_the_cost_of_the_hit() -> None:
 def test_a_stall_is_what_the_bandwidth_does_not_explain() -> None:
     # A third of the iteration at 90 an iteration, two thirds at 150, and 12 of standing still.
     assert stats.stall_ns(30 + 100 + 12, 30, 90, 150) == pytest.approx(12)
-    assert str(stats.stall_ns(129, 30, 90, 150)) == "0.0", (
-        "durations are rounded to whole ns: nothing was lost"
-    )
+    assert str(stats.stall_ns(129, 30, 90, 150)) == "0.0", "durations are rounded to whole ns: nothing was lost"
     assert str(stats.stall_ns(0.1 + 0.7, 0.1, 0.3, 1.05)) == "0.0", "no noise of the arithmetic, and no sign of it"
 
 

@@ -404,6 +404,22 @@ def test_details_are_shown_on_demand_caveats_and_paper_have_all(page: tuple[Chro
     assert "model 1.5" in opened.evaluate(small) and not opened.evaluate(SHOWN.format("#details"))
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(chromium() is None, reason="no chromium on this machine")
+def test_a_long_note_beside_a_number_takes_no_width_from_the_other_columns(page: tuple[ChromiumPage, int]) -> None:
+    opened, _ = page
+    opened.send("Emulation.setEmulatedMedia", media="screen")
+    opened.send("Emulation.setDeviceMetricsOverride", width=1280, height=900, deviceScaleFactor=1, mobile=False)
+    note = "'<strong>stopped</strong><span class=\"ci\">' + 'at most 4.55 ms after the fault at 64KiB; '.repeat(6)"
+    widths = opened.evaluate(
+        "(() => { const table = document.querySelector('table.overview'), whole = table.innerHTML;"
+        f"for (const row of table.tBodies[0].rows) row.cells[2].innerHTML = {note};"
+        "const widths = [...table.querySelectorAll('th')].map(e => e.offsetWidth);"
+        "table.innerHTML = whole; return widths })()"
+    )
+    assert max(widths) < 400, "of the 1136 of the page"
+
+
 def test_few_details_are_shown_at_first(tmp_path: Path) -> None:
     few = load_folders([make_run(tmp_path, repeats=2, sizes={SIZE: 6}, counters=False)])
     frame = trial_frame(few)

@@ -1,16 +1,22 @@
 """Output that cannot be encoded or written, and crashes: an exit status is that of a result, or one of its own."""
 
+import inspect
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 from synthetic_run import UNDRAWN, make_run
 
+from harness.commands.cli import app
+from harness.commands.reported import Ended
+from harness.errors import ExitCode
 from r2ccl_core.output import UNWRITTEN
 
 ROOT = Path(__file__).parents[2]
@@ -145,6 +151,33 @@ def test_signs_that_the_encoding_lacks_are_written_plainly(runs: tuple[str, str]
     shown = subprocess.run(code, cwd=ROOT, capture_output=True, env=environment, text=True, timeout=240).stdout
     assert " -5 % " in shown  # as tolerated; elsewhere with a real minus sign
     assert "?" not in shown
+
+
+def commands(program: typer.Typer, group: str = "") -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Every command of a program by its name, with the function that Typer calls."""
+    for each in program.registered_commands:
+        assert each.callback is not None
+        yield f"{group}{each.name or each.callback.__name__}", each.callback
+    for each in program.registered_groups:
+        assert each.typer_instance is not None
+        yield from commands(each.typer_instance, f"{each.name or each.typer_instance.info.name} ")
+
+
+COMMANDS = dict(commands(app))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_crash_in_any_command_has_that_status(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def crash(*args: object, **kwargs: object) -> int:
+        raise LookupError("planted")
+
+    monkeypatch.setattr(inspect.unwrap(COMMANDS[name]), "__code__", crash.__code__)
+    with pytest.raises(Ended) as ended:
+        COMMANDS[name]()
+    assert ended.value.exit_code == ExitCode.CRASHED
+    assert "LookupError: planted" in capsys.readouterr().err
 
 
 CRASHES = {

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from r2ccl_core.text_file import absolute
 from reports import series
 from reports.errors import ReportError, SchemaError
+from reports.metrics import serving
 from reports.setting import systems_of
 from reports.trial import EDITED, Run, Trial, load_run, load_trial
 from reports.wording import missing_trials, trials_without_result
@@ -244,6 +245,8 @@ def _contradiction(trial: Trial) -> str:
         if iteration.iteration in seen:
             return f"iterations.{at}.iteration: {iteration.iteration} is there already"
         seen.add(iteration.iteration)
+        if lacking := serving.lacks(iteration):
+            return f"iterations.{at}.measures: {lacking} is missing"
     for at, fault in enumerate(trial.faults):
         if fault.t_after_ns < fault.t_before_ns:
             return f"{f'further_faults.{at - 1}' if at else 'fault'}.t_after_ns: lies before t_before_ns"

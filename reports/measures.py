@@ -13,7 +13,7 @@ import pandas as pd
 from reports import model
 from reports.effect import effect_error_ms
 from reports.load import LoadedRun, counters, watched
-from reports.metrics import METRICS, cost, serving, signs
+from reports.metrics import METRICS, cost, serving, signs, training
 from reports.metrics.correctness import checked
 from reports.metrics.view import NO_TABLE, View
 from reports.series import APART_NS, thinned
@@ -103,7 +103,8 @@ def _about(view: View, run: LoadedRun) -> dict[str, Any]:
         "workload": trial.workload,
         "collective": trial.collective or trial.workload,
         "weights": trial.result.get("weights"),
-        "losses": tuple(i.measures["loss"] for i in trial.iterations if i.phase != "warmup" and "loss" in i.measures),
+        "steps": tuple(i.iteration for i in training.steps_of(trial)),
+        "losses": tuple(i.measures["loss"] for i in training.steps_of(trial)),
         "requests": serving.requests(trial),
         "system": f"{trial.shown_system} ({run.called})" if run.called else trial.shown_system,
         "plain_system": trial.shown_system,

@@ -53,6 +53,10 @@ def _of_error(name: str) -> Callable[[Trial], Any]:
     return lambda trial: getattr(trial.error, name, None)
 
 
+def _measure(name: str, meaning: str) -> IterationColumn:
+    return IterationColumn(_FLOAT, meaning, lambda iteration: iteration.measures.get(name))
+
+
 TRIAL_COLUMNS: dict[str, Column] = {
     "trial_id": Column(_TEXT, "name of the trial's folder; later attempts end in -a<attempt>", lambda t: t.trial_id),
     "system": Column(_TEXT, "the system under test", lambda t: t.system),
@@ -96,9 +100,12 @@ ITERATION_COLUMNS: dict[str, IterationColumn] = {
     "wrong": IterationColumn(_INT, "wrong elements over all ranks; empty where unchecked", lambda i: i.wrong),
     "algbw_gbs": IterationColumn(_FLOAT, "algorithm bandwidth, GB/s", lambda i: i.algbw_gbs),
     "busbw_gbs": IterationColumn(_FLOAT, "bus bandwidth, GB/s; empty for what is no collective", lambda i: i.busbw_gbs),
-    "loss": IterationColumn(
-        _FLOAT, "of a training step, over the batches of all ranks", lambda i: i.measures.get("loss")
-    ),
+    "loss": _measure("loss", "of a training step, over the batches of all ranks"),
+    "tokens": _measure("tokens", "of a training step, over all ranks; of a request, those answered"),
+    "ttft_ms": _measure("ttft_ms", "of a request: from its arrival to its first token"),
+    "tpot_ms": _measure("tpot_ms", "of a request: time per token after the first"),
+    "answer": _measure("answer", "of a request: checksum of its answer (CRC-32)"),
+    "again": _measure("again", "of a request: how many times it was begun again"),
 }
 
 RUN_COLUMNS = {

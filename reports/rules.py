@@ -11,7 +11,7 @@ sizes = ["64MiB"]
 """
 
 import tomllib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -24,6 +24,7 @@ from r2ccl_core.units import parse_size
 from r2ccl_core.validation import in_our_words
 from reports.errors import ReportError
 from reports.metrics import METRICS
+from reports.metrics.metric import Metric
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -144,20 +145,14 @@ class Rules(BaseModel):
         return self
 
 
-DEFAULT = Rules.model_validate(
-    {
-        "rule": [
-            {"metric": "unexpected", "tolerance": 0},
-            {"metric": "wrong", "tolerance": 0},
-            {"metric": "before_gbs", "tolerance": "5 %"},
-            {"metric": "after_gbs", "tolerance": "5 %"},
-            {"metric": "slowdown", "tolerance": "5 %"},
-            {"metric": "mean_ms", "tolerance": "5 %"},
-            {"metric": "stall_ms", "tolerance": "50 ms"},
-            {"metric": "error_after_ms", "tolerance": "100 ms"},
-        ]
-    }
-)
+def rules_of(metrics: Iterable[Metric]) -> Rules:
+    """The rules that the records of `metrics` set for themselves: what is counted first, since wrong results come
+    before slow ones."""
+    judged = sorted((one for one in metrics if one.tolerated), key=lambda one: one.aggregate != "total")
+    return Rules.model_validate({"rule": [{"metric": one.name, "tolerance": one.tolerated} for one in judged]})
+
+
+DEFAULT = rules_of(METRICS.values())
 """The rules that apply without a rules file. Time lost is judged by what it is made of: the mean of the iterations
 since the fault, and healthy ones. By itself it is not known where something slowed the healthy iterations, which would
 leave most comparisons of short operations open. Nor has it a tolerance that suits all trials: it may be 0 or less, so

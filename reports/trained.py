@@ -67,9 +67,9 @@ def _outcome(part: pd.DataFrame) -> str:
     stopped = int((part["status"] == "failed").sum())
     trials = plural(len(part), "trial")
     if stopped == len(part):
-        lost = f" ({number(stats.median(part['steps_lost']))} steps lost)" if part["steps_lost"].notna().any() else ""
-        late = stats.median(part["error_after_ms"])
-        when = f", {number(late)} ms after the fault" if late == late else ""
+        lost = f" ({_usual_steps(part['steps_lost'])} lost)" if part["steps_lost"].notna().any() else ""
+        late = part["error_after_ms"]
+        when = f", {number(stats.median(late))} ms after the fault{_known(late)}" if late.notna().any() else ""
         return f"training ended with an error in each of {trials}{when}{lost}"
     some = f"; {stopped} of {trials} ended with an error" if stopped else ""
     return f"{_where(part)}{_steps(part)}, {_time(part)}{_again(part)}{_speed(part)}; {_bits(part)}{some}"
@@ -81,13 +81,30 @@ def _again(part: pd.DataFrame) -> str:
         return ""
     names = (("noticed_ms", "to notice"), ("restart_ms", "to start again"), ("reload_ms", "to read the checkpoint"))
     told = [f"{number(stats.median(part[column]) / 1e3)} s {what}" for column, what in names]
-    steps = plural(int(stats.median(part["steps_again"])), "step")
+    steps = _usual_steps(part["steps_again"])
     return f": {', '.join(told)}, {number(stats.median(part['redo_ms']) / 1e3)} s to do {steps} again"
+
+
+def _usual_steps(counted: "pd.Series[float]") -> str:
+    """The median, which of an even number of trials may lie between two."""
+    usual = stats.median(counted)
+    return f"{number(usual)} {'step' if usual == 1 else 'steps'}"
+
+
+def _known(values: "pd.Series[float]") -> str:
+    """In how many of the trials it is known, in parentheses; empty: in all."""
+    known = int(values.notna().sum())
+    return f" (known in {known} of {plural(len(values), 'trial')})" if known < len(values) else ""
 
 
 def _where(part: pd.DataFrame) -> str:
     known = part["in_backward"].dropna()
-    return f"struck in mid-backward in {int(known.sum())} of {plural(len(part), 'trial')}; " if len(known) else ""
+    unknown = f" ({len(part) - len(known)} not known)" if len(known) < len(part) else ""
+    return (
+        f"struck in mid-backward in {int(known.sum())} of {plural(len(known), 'trial')}{unknown}; "
+        if len(known)
+        else ""
+    )
 
 
 def _steps(part: pd.DataFrame) -> str:
@@ -103,14 +120,14 @@ def _time(part: pd.DataFrame) -> str:
         return "time lost not known"
     # Less than the scatter of the steps; it can be negative.
     worst = f" (worst {number(float(lost.max()) / 1e3)} s)" if len(lost.dropna()) > 1 else ""
-    return f"{number(stats.median(lost) / 1e3)} s lost{worst}"
+    return f"{number(stats.median(lost) / 1e3)} s lost{worst}{_known(lost)}"
 
 
 def _speed(part: pd.DataFrame) -> str:
     names = (
         ("before_tokens_s", "before"),
         ("during_tokens_s", "in the step that was hit"),
-        ("after_tokens_s", "while it lasted"),
+        ("after_tokens_s", "over all steps since" if part["comes_and_goes"].any() else "while it lasted"),
         ("repaired_tokens_s", "after the repair"),
     )
     told = [f"{number(stats.median(part[column]))} {when}" for column, when in names if part[column].notna().any()]
@@ -118,12 +135,14 @@ def _speed(part: pd.DataFrame) -> str:
 
 
 def _bits(part: pd.DataFrame) -> str:
-    if part["weights_differ"].isna().any():
+    if part["steps_differ"].isna().any():
         return "no run without failures to hold losses and weights against"
-    if part["weights_differ"].sum() == 0 and part["steps_differ"].sum() == 0:
-        return "every loss and the final weights are bit for bit those of the run without failures"
     steps, weights = int(part["steps_differ"].sum()), int(part["weights_differ"].sum())
-    return (
-        f"NOT those of the run without failures: {plural(steps, 'step')} with another loss, "
-        f"{plural(weights, 'trial')} with other weights"
-    )
+    if not steps and not weights:
+        if part["weights_differ"].isna().all():
+            return "every loss is bit for bit that of the run without failures, and no trial has final weights"
+        known = _known(part["weights_differ"])
+        return f"every loss and the final weights{known} are bit for bit those of the run without failures"
+    told = [f"{plural(steps, 'step')} with another loss"] * bool(steps)
+    told += [f"{plural(weights, 'trial')} with other weights"] * bool(weights)
+    return f"NOT those of the run without failures: {', '.join(told)}"

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from reports.metrics.metric import Metric
+from reports.metrics.metric import NOT_COMPARED, Metric
 from reports.metrics.view import View
 from reports.trial import Phase
 
@@ -26,11 +26,12 @@ METRICS = (
     Metric(
         "share", "", "higher", "healthy bus bandwidth over what the NICs' rate allows (unknown where a burst matters)",
         _share,
-        of="some trials", heading="of NIC limit", percent=True, workloads=("collective",),
+        of="some trials", heading="of NIC limit", percent=True, workloads=("collective",), tolerance=NOT_COMPARED,
     ),
     Metric(
         "hit_gbs", "GB/s", "higher", "bus bandwidth of the iterations that the fault hits (over all their time)",
         _of("hit"), of="trials that went on", heading="hit", short="hit", workloads=("collective",),
+        tolerance=NOT_COMPARED,
     ),
     Metric(
         "after_gbs", "GB/s", "higher", "bus bandwidth after the fault (if it comes and goes: of all that follows)",

@@ -1,7 +1,7 @@
 """The cost of a failure: the time that a trial loses, and the part of it due to its first iteration after the fault."""
 
 from reports import stats
-from reports.metrics.metric import ALIKE, Metric
+from reports.metrics.metric import ALIKE, NOT_COMPARED, Metric
 from reports.metrics.view import DIFFER, DOUBTFUL, SLOWER, View
 from reports.wording import plural
 
@@ -97,21 +97,23 @@ METRICS = (
         "lost_ms", "ms", "lower", "time lost: additional time of all iterations from the first hit one to the end of "
         "the trial, against as many healthy ones (of their mean)",
         _lost, of="trials that went on", heading="time lost", short="lost", workloads=ALIKE, against_healthy=True,
+        tolerance=NOT_COMPARED,
     ),
     Metric(
         "lost_share", "", "lower",
         "time lost from the first hit iteration to the end of the trial, over the time of as many healthy iterations",
         _lost_share,
-        of="trials that went on", percent=True, workloads=ALIKE, against_healthy=True,
+        of="trials that went on", percent=True, workloads=ALIKE, against_healthy=True, tolerance=NOT_COMPARED,
     ),
     Metric(
         "hit_cost_ms", "ms", "lower",
         "additional time of the hit iteration, or of all together if several are hit, against ones after them",
         _hit_cost,
         of="some trials that went on", heading="hit cost", workloads=ALIKE, against_after=True,
+        tolerance=NOT_COMPARED,
     ),
     Metric(
         "stall_ms", "ms", "lower", "stall of the hit iteration that lost bandwidth does not explain", _stall,
-        of="some trials that went on", workloads=ALIKE, against_after=True,
+        of="some trials that went on", workloads=ALIKE, against_after=True, tolerance="50 ms",
     ),
 )  # fmt: skip

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from reports import stats
-from reports.metrics.metric import ALIKE, Metric
+from reports.metrics.metric import ALIKE, NOT_COMPARED, Metric
 from reports.metrics.view import View
 from reports.trial import Phase
 
@@ -31,12 +31,18 @@ RATIO_OF_MEANS = "the mean of all iterations from the first that is hit over the
 """What T/T0 is if the fault comes and goes."""
 
 METRICS = (
-    Metric("before_ms", "ms", "lower", "a healthy iteration", _of("before")),
-    Metric("hit_ms", "ms", "lower", "an iteration that the fault hits (mean)", _of("hit"), of="trials that went on"),
-    Metric("after_ms", "ms", "lower", "an iteration after the fault", _of("after"), of="trials that went on"),
+    Metric("before_ms", "ms", "lower", "a healthy iteration", _of("before"), tolerance=NOT_COMPARED),
+    Metric(
+        "hit_ms", "ms", "lower", "an iteration that the fault hits (mean)", _of("hit"), of="trials that went on",
+        tolerance=NOT_COMPARED,
+    ),
+    Metric(
+        "after_ms", "ms", "lower", "an iteration after the fault", _of("after"), of="trials that went on",
+        tolerance=NOT_COMPARED,
+    ),
     Metric(
         "repaired_ms", "ms", "lower", "an iteration once everything is healed", _of("repaired"),
-        of="some trials that went on",
+        of="some trials that went on", tolerance=NOT_COMPARED,
     ),
     Metric(
         "slowdown", "", "lower",
@@ -52,6 +58,6 @@ METRICS = (
     Metric(
         "p99_ms", "ms", "lower",
         "99th percentile of all iterations from the first that is hit to the end of the trial", _p99,
-        of="trials that went on", heading="p99 since the fault",
+        of="trials that went on", heading="p99 since the fault", tolerance=NOT_COMPARED,
     ),
 )  # fmt: skip

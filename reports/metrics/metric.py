@@ -22,6 +22,9 @@ Of = Literal[
 ]  # fmt: skip
 
 
+NOT_COMPARED = ""
+"""The tolerance of what no comparison judges unless a rules file asks for it."""
+
 ALIKE = ("collective", "training")
 """The workloads whose iterations are alike, so that one after the fault can be compared with one before it. Requests of
 a served model are not: they queue."""
@@ -70,6 +73,10 @@ class Metric:
     """The column that says of which trials its value may be as low as 0, whatever was found; empty: of none."""
     on_any_network: bool = False
     """Whether it says what is right and what is wrong, which no network excuses."""
+    tolerance: str | None = None
+    """How much worse a comparison accepts without a rules file, as such a file has it: ``50 ms``. By default 5 %, and
+    of what is counted, nothing. `NOT_COMPARED` is for what another metric says as well or has as a part, for what
+    belongs to the failure and not to the system, and for what is too small or too scattered for a ratio."""
     workloads: tuple[str, ...] = ()
     """The kinds of workloads that have it; empty: all."""
     among: "Callable[[pd.DataFrame], pd.Series] | None" = None
@@ -89,6 +96,13 @@ class Metric:
     def in_short(self) -> str:
         """The meaning without what explains it, in brackets."""
         return self.meaning.partition(" (")[0]
+
+    @property
+    def tolerated(self) -> str:
+        """The tolerance of a comparison without a rules file; `NOT_COMPARED` if it has none."""
+        if self.tolerance is not None or self.better is None:
+            return self.tolerance or NOT_COMPARED
+        return "0" if self.aggregate == "total" else "5 %"
 
     def value(self, view: View) -> float | None:
         """The metric's value for one trial; None if there is none, or if it is not known (`is_unsure`)."""

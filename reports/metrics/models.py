@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from reports import stats
-from reports.metrics.metric import Metric
+from reports.metrics.metric import NOT_COMPARED, Metric
 from reports.metrics.view import View
 
 if TYPE_CHECKING:
@@ -56,13 +56,15 @@ METRICS = (
     Metric(
         "bound_share", "", "higher", "the least time of any schedule with the NIC lost over the time measured",
         _bound_share, of="some trials", heading="of the bound", percent=True, workloads=("collective",),
+        tolerance=NOT_COMPARED,
     ),
     Metric(
         "gap", "", "lower", "simulated: time over the lower bound for what is left, minus 1", _gap, of="some trials",
+        tolerance=NOT_COMPARED,
     ),
     Metric(
         "remaining", "", "higher", "simulated: the share of the slowest host's bandwidth that is left", _remaining,
-        of="some trials",
+        of="some trials", tolerance=NOT_COMPARED,
     ),
     Metric(
         "over_simulated", "", None, "measured over simulated time, healthy or after the fault: the one farther "

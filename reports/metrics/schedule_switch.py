@@ -1,7 +1,7 @@
 """The cost of a schedule switch, if the ranks make one after a loss (`reports.after`)."""
 
 from reports import stats
-from reports.metrics.metric import Metric
+from reports.metrics.metric import NOT_COMPARED, Metric
 from reports.metrics.view import View
 
 
@@ -19,11 +19,11 @@ def _cost(view: View) -> float | None:
 METRICS = (
     Metric(
         "switch_ms", "ms", "lower", "the operation in which the ranks change their schedule", _lasted,
-        of="some trials", heading="schedule switch",
+        of="some trials", heading="schedule switch", tolerance=NOT_COMPARED,
     ),
     Metric(
         "switch_cost_ms", "ms", "lower",
         "additional time of the operation that changes the schedule, against one after it",
-        _cost, of="some trials",
+        _cost, of="some trials", tolerance=NOT_COMPARED,
     ),
 )  # fmt: skip

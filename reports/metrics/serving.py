@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from reports import stats
-from reports.metrics.metric import Metric
+from reports.metrics.metric import NOT_COMPARED, Metric
 from reports.metrics.view import View
 from reports.trial import Iteration, Phase, Trial
 
@@ -81,6 +81,14 @@ def requests(trial: Trial) -> dict[int, Request]:
     return {i.iteration: Request(i.phase, i.measures) for i in timed}
 
 
+def lacks(iteration: Iteration) -> str:
+    """The first measure that an answered request has and this one lacks; empty: none. Other iterations lack none."""
+    told = iteration.measures
+    needed = ("ttft_ms", "tpot_ms") if "answer" in told else ()
+    needed += ("sent_from_ms",) if "sent_until_ms" in told else ()
+    return next((name for name in needed if name not in told), "")
+
+
 Others = dict[int, Request]
 
 
@@ -108,8 +116,14 @@ def _but(index: Hashable, trials: dict[Hashable, Others]) -> list[Others]:
 
 
 def _differing(own: Others, healthy: list[Others]) -> float:
-    answers = [{number: one.measures["answer"] for number, one in each.items()} for each in (own, healthy[0])]
-    return float(sum(answers[0].get(number) != answers[1].get(number) for number in {**own, **healthy[0]}))
+    """Of the requests that both have answered; those without an answer are counted by `_unanswered`."""
+    usual = healthy[0]
+    both = own.keys() & usual.keys()
+    return float(sum(own[number].measures["answer"] != usual[number].measures["answer"] for number in both))
+
+
+def _unanswered(own: Others, healthy: list[Others]) -> float:
+    return float(len(healthy[0].keys() - own.keys()))
 
 
 def _over(name: str, phase: str, own: Others, healthy: list[Others]) -> float:
@@ -156,25 +170,30 @@ METRICS = (
     Metric(
         "requests_hurt", "requests", "lower", "requests since the failure that waited longer for their first token, or "
         "for each one, than any of the run without failures", lambda view: None, of="some trials",
-        among=partial(_beside_healthy, _hurt), heading="hurt", workloads=ONLY,
+        among=partial(_beside_healthy, _hurt), heading="hurt", workloads=ONLY, tolerance=NOT_COMPARED,
     ),
     Metric(
         "requests_again", "requests", "lower", "requests for which some work was repeated", _again,
-        aggregate="total", heading="done again", workloads=ONLY,
+        aggregate="total", heading="done again", workloads=ONLY, tolerance=NOT_COMPARED,
     ),
     Metric(
         "in_transfer", "trials", "higher", "trials whose failure came while a cache was sent",
         partial(_within, "sent_from_ms", "sent_until_ms", "lost_sending"),
-        aggregate="total", of="some trials", workloads=ONLY,
+        aggregate="total", of="some trials", workloads=ONLY, tolerance=NOT_COMPARED,
     ),
     Metric(
         "in_decode", "trials", "higher", "trials whose failure came while an answer was decoded",
         partial(_within, "sent_until_ms", None, "lost_decoding"),
-        aggregate="total", of="some trials", workloads=ONLY,
+        aggregate="total", of="some trials", workloads=ONLY, tolerance=NOT_COMPARED,
     ),
     Metric(
-        "answers_differ", "requests", "lower", "requests whose answer differs in some token from that of the run "
-        "without failures", lambda view: None, aggregate="total", of="some trials",
+        "requests_unanswered", "requests", "lower", "requests that the run without failures has answered and this one "
+        "has not", lambda view: None, aggregate="total", of="some trials",
+        among=partial(_beside_healthy, _unanswered), heading="no answer", workloads=ONLY,
+    ),
+    Metric(
+        "answers_differ", "requests", "lower", "answered requests whose answer differs in some token from that of the "
+        "run without failures", lambda view: None, aggregate="total", of="some trials",
         among=partial(_beside_healthy, _differing), heading="other answers", on_any_network=True, workloads=ONLY,
     ),
     *(
@@ -182,7 +201,7 @@ METRICS = (
             f"{phase}_{name}_over", "", "lower", f"{meaning}: increase of requests {WHEN[phase]} against the same ones "
             "in the trials without failures around it (median)", lambda view: None, of="some trials",
             among=partial(_beside_healthy, partial(_over, f"{name}_ms", phase)),
-            heading=f"{name.upper()} {phase} over healthy", percent=True, workloads=ONLY,
+            heading=f"{name.upper()} {phase} over healthy", percent=True, workloads=ONLY, tolerance=NOT_COMPARED,
         )
         for name, meaning in TIMES.items()
         for phase in PHASES

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from math import inf
 
 from reports import stats
-from reports.metrics.metric import Metric
+from reports.metrics.metric import NOT_COMPARED, Metric
 from reports.metrics.view import View
 
 
@@ -86,13 +86,13 @@ METRICS = (
         "detect_ms", "ms", "lower",
         "from the fault's effect to its first sign in any core (no value if the NIC carried again or was lost again "
         f"first; {UNSURE})",
-        _sign("path_down"), of="some faulted trials", from_effect=True,
+        _sign("path_down"), of="some faulted trials", from_effect=True, tolerance=NOT_COMPARED,
     ),
     Metric(
         "migrate_ms", "ms", "lower",
         "from the fault's effect to the first chunk moved (no value if the NIC carried again or was lost again first; "
         f"{UNSURE})",
-        _sign("migrated"), of="some faulted trials", from_effect=True,
+        _sign("migrated"), of="some faulted trials", from_effect=True, tolerance=NOT_COMPARED,
     ),
     Metric(
         "recover_ms", "ms", "lower",
@@ -103,21 +103,26 @@ METRICS = (
         "misses stops of less than 10 ms and takes pauses for them, so anything from 0 to recover_most_ms; no value "
         "where the NIC sends on, only later)",
         _recovered, of="some faulted trials", from_effect=True, upper="recover_most_ms", from_zero="by_mean",
+        tolerance=NOT_COMPARED,
     ),
     Metric(
         "recover_most_ms", "ms", "lower",
         "what recover_ms is at most (where that is 0: until the end of the longest pause right after the effect, which "
         "may be a stop, or the time between samples if there was none; where the mean alone tells: what it tells, or "
         "the 10 ms of the mean if that is more, or until the end of a hit iteration that ended within 20 ms)",
-        _recovered_at_most, of="some faulted trials", from_effect=True,
+        _recovered_at_most, of="some faulted trials", from_effect=True, tolerance=NOT_COMPARED,
     ),
     Metric(
         "return_ms", "ms", "lower", "from the heal until the NIC carries again", _returned, of="some faulted trials",
+        tolerance=NOT_COMPARED,
     ),
     Metric(
         "error_after_ms", "ms", "lower",
         f"from the fault to the error (counted from the beginning of its injection, so at most; {UNSURE})", _stopped,
-        of="trials that stopped", heading="fault to error", from_effect=True, at_most=True,
+        of="trials that stopped", heading="fault to error", from_effect=True, at_most=True, tolerance="100 ms",
     ),
-    Metric("replayed_chunks", "chunks", "lower", "chunks that were sent again", _replayed, of="some trials"),
+    Metric(
+        "replayed_chunks", "chunks", "lower", "chunks that were sent again", _replayed, of="some trials",
+        tolerance=NOT_COMPARED,
+    ),
 )  # fmt: skip

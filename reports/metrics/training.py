@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from reports import stats
-from reports.metrics.metric import Metric
+from reports.metrics.metric import NOT_COMPARED, Metric
 from reports.metrics.view import View
-from reports.trial import Phase
+from reports.trial import Iteration, Phase, Trial
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,6 +32,8 @@ def _rate(phase: Phase) -> Callable[[View], float | None]:
 def _overhead(view: View) -> float | None:
     """By the medians of one trial, so that a slower machine in another trial does not count."""
     healthy_ns = view.healthy_ns
+    if view.disturbed_slowdown:
+        return None
     return view.usual_ns("after") / healthy_ns - 1 if healthy_ns > 0 else None
 
 
@@ -40,12 +42,18 @@ def _last_loss(view: View) -> float | None:
     return losses[-1] if losses else None
 
 
+def steps_of(trial: Trial) -> list[Iteration]:
+    """The timed steps of a trial that told their loss; none if it trains nothing."""
+    return [i for i in trial.iterations if i.phase != "warmup" and "loss" in i.measures]
+
+
 _KEYS = ["run", "setup", "system"]
 
 
 def references(frame: "pd.DataFrame") -> "pd.DataFrame":
-    """By training trial: `losses_healthy` and `weights_healthy` of the first healthy trial of its system."""
-    first = _healthy(frame).groupby(_KEYS)[["losses", "weights"]].first()
+    """By training trial: `steps_healthy`, `losses_healthy` and `weights_healthy` of the first healthy trial of its
+    system."""
+    first = _healthy(frame).groupby(_KEYS)[["steps", "losses", "weights"]].first()
     return frame.join(first.add_suffix("_healthy"), on=_KEYS)
 
 
@@ -54,9 +62,18 @@ def _healthy(frame: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def _differing(row: "pd.Series") -> float:
-    own, other = row["losses"], row["losses_healthy"]
-    lacking = abs(len(other) - len(own))
-    return float(lacking + sum(a != b for a, b in zip(own, other, strict=False)))
+    """Of the steps that both have done: what was not done is lost, and has no loss that could be another one."""
+    own, other = (dict(zip(row[f"steps{end}"], row[f"losses{end}"], strict=True)) for end in ("", "_healthy"))
+    return float(sum(loss != other[step] for step, loss in own.items() if step in other))
+
+
+def _lost(row: "pd.Series") -> float:
+    return float(len(set(row["steps_healthy"]) - set(row["steps"])))
+
+
+def _has_other_weights(row: "pd.Series") -> float:
+    """Unknown of a trial that ended before it could tell its final weights."""
+    return float(row["weights"] != row["weights_healthy"]) if isinstance(row["weights"], str) else float("nan")
 
 
 def _of_those_told(frame: "pd.DataFrame", of: "Callable[[pd.Series], float]") -> "pd.Series":
@@ -75,11 +92,11 @@ def _steps_differ(frame: "pd.DataFrame") -> "pd.Series":
 
 
 def _steps_lost(frame: "pd.DataFrame") -> "pd.Series":
-    return _of_those_told(frame, lambda row: float(max(0, len(row["losses_healthy"]) - len(row["losses"]))))
+    return _of_those_told(frame, _lost)
 
 
 def _weights_differ(frame: "pd.DataFrame") -> "pd.Series":
-    return _of_those_told(frame, lambda row: float(row["weights"] != row["weights_healthy"]))
+    return _of_those_told(frame, _has_other_weights)
 
 
 def _in_backward(view: View) -> float | None:
@@ -109,7 +126,7 @@ METRICS = (
     ),
     Metric(
         "during_tokens_s", "tokens/s", "higher", "tokens (bytes) trained per second in the step that the fault hits",
-        _rate("hit"), of="trials that went on", heading="hit", workloads=ONLY,
+        _rate("hit"), of="trials that went on", heading="hit", workloads=ONLY, tolerance=NOT_COMPARED,
     ),
     Metric(
         "after_tokens_s", "tokens/s", "higher", "tokens (bytes) trained per second after the fault; of one that comes "
@@ -122,47 +139,52 @@ METRICS = (
     ),
     Metric(
         "overhead", "", "lower", "how much longer a step after the fault takes than one before it", _overhead,
-        of="trials that went on", heading="overhead", percent=True, workloads=ONLY,
+        of="trials that went on", heading="overhead", percent=True, workloads=ONLY, against_healthy=True,
+        by_medians=True, tolerance=NOT_COMPARED,
     ),
     Metric(
         "in_backward", "trials", "higher", "trials whose fault came in mid-backward, after every rank's forward",
-        _in_backward, aggregate="total", of="trials that went on", workloads=ONLY,
+        _in_backward, aggregate="total", of="trials that went on", workloads=ONLY, tolerance=NOT_COMPARED,
     ),
-    Metric("last_loss", "nats", "lower", "loss of the last step", _last_loss, heading="last loss", workloads=ONLY),
+    Metric(
+        "last_loss", "nats", "lower", "loss of the last step", _last_loss, heading="last loss", workloads=ONLY,
+        tolerance=NOT_COMPARED,
+    ),
     Metric(
         "steps_lost", "steps", "lower", "steps that the run without failures has and this one has not",
         lambda view: None, aggregate="total", of="some trials", among=_steps_lost, heading="steps lost",
         workloads=ONLY,
     ),
     Metric(
-        "steps_differ", "steps", "lower", "steps whose loss is not bit for bit that of the run without failures",
+        "steps_differ", "steps", "lower", "steps that were done and whose loss is not bit for bit that of the run "
+        "without failures",
         lambda view: None, aggregate="total", of="some trials", among=_steps_differ, heading="other losses",
         on_any_network=True, workloads=ONLY,
     ),
     Metric(
         "weights_differ", "trials", "lower",
-        "trials whose final weights are not bit for bit those of the run without failures",
+        "trials whose final weights are not bit for bit those of the run without failures (unknown without any)",
         lambda view: None, aggregate="total", of="some trials", among=_weights_differ, heading="other weights",
         on_any_network=True, workloads=ONLY,
     ),
     Metric(
         "noticed_ms", "ms", "lower", "from the fault until the ranks to be restarted have failed", _noticed,
-        of="some trials", workloads=ONLY,
+        of="some trials", workloads=ONLY, tolerance=NOT_COMPARED,
     ),
     Metric(
         "restart_ms", "ms", "lower", "from the ranks' failure until all of them have met again", _of_hit("restart_ms"),
-        of="some trials", heading="restart", workloads=ONLY,
+        of="some trials", heading="restart", workloads=ONLY, tolerance=NOT_COMPARED,
     ),
     Metric(
         "reload_ms", "ms", "lower", "time to read the checkpoint", _of_hit("reload_ms"), of="some trials",
-        workloads=ONLY,
+        workloads=ONLY, tolerance=NOT_COMPARED,
     ),
     Metric(
         "redo_ms", "ms", "lower", "time to repeat the steps since the checkpoint", _of_hit("redo_ms"),
-        of="some trials", workloads=ONLY,
+        of="some trials", workloads=ONLY, tolerance=NOT_COMPARED,
     ),
     Metric(
         "steps_again", "steps", "lower", "steps that are repeated", _of_hit("steps_again"), of="some trials",
-        heading="done again", workloads=ONLY,
+        heading="done again", workloads=ONLY, tolerance=NOT_COMPARED,
     ),
 )  # fmt: skip

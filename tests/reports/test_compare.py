@@ -18,7 +18,8 @@ from reports.load import LoadedRun, load_folder
 from reports.machines import differences
 from reports.measures import trial_frame
 from reports.metrics import METRICS
-from reports.rules import DEFAULT, Rules, load_rules
+from reports.metrics.metric import NOT_COMPARED, Metric
+from reports.rules import DEFAULT, Rules, load_rules, rules_of
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +61,24 @@ def test_two_runs_of_the_same_show_no_regression(frames: tuple[pd.DataFrame, pd.
     worse = {"worse, not beyond the tolerance", "worse, not shown to be beyond it"}
     assert {f.conclusion for f in found} <= {"same", "no difference shown", "better"} | worse
     assert f"No regression is shown in {len(found)} comparisons." in told(found, [])
+
+
+def test_every_metric_is_compared_unless_its_record_says_otherwise() -> None:
+    mine = Metric("mine_ms", "ms", "lower", "x", lambda view: None)
+    records = (
+        mine, replace(mine, name="p99_ms", tolerance=NOT_COMPARED), replace(mine, name="slowdown", better=None),
+        replace(mine, name="stall_ms", tolerance="50 ms"), replace(mine, name="steps_lost", aggregate="total"),
+    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(METRICS, "mine_ms", mine)
+        found = [(rule.metric, *rule.written) for rule in rules_of(records).rules]
+    assert found == [("steps_lost", 0, ""), ("mine_ms", 5, "%"), ("stall_ms", 50, "ms")]
+    judged = {rule.metric: rule for rule in DEFAULT.rules}
+    for name, metric in METRICS.items():
+        if metric.on_any_network:
+            assert judged[name].tolerance == (0, False), name
+    for name in ("before_gbs", "before_tokens_s", "after_tokens_s", "after_ttft_p50_ms", "before_tpot_p99_ms"):
+        assert judged[name].tolerance == (0.05, True)
 
 
 def test_a_change_that_is_not_that_of_the_medians_is_explained(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:

@@ -37,7 +37,8 @@ def test_perplexity_is_compared_with_the_healthy_trial_of_the_same_system() -> N
     def row(system: str, scenario: str, last: float) -> dict[str, object]:
         return {
             "run": "r", "setup": "", "system": system, "scenario": scenario, "faulted": scenario != "healthy",
-            "status": "ok", "workload": "training", "weights": "aa", "losses": [5.0, last],
+            "status": "ok", "workload": "training", "weights": "aa", "steps": [0, 1],
+            "losses": [5.0, last],
         }  # fmt: skip
 
     frame = pd.DataFrame(

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 from synthetic_run import stored_run
 
-from reports.load import load_folders
+from reports.compare import compare, regressions
+from reports.load import frame, load_folders
 from reports.measures import trial_frame
 from reports.metrics import METRICS
 from reports.report import write_report
+from reports.rules import DEFAULT
 from reports.trial import SCHEMA, Trial
 
 PHASES = ["warmup", "before", "before", "hit", "after", "repaired"]
@@ -93,11 +95,61 @@ def test_requests_queue_so_those_after_a_fault_are_not_held_against_those_before
         assert math.isnan(frame.loc[0, name]) and METRICS[name].is_of("training"), name
 
 
-def test_another_and_a_missing_answer_are_counted(tmp_path: Path) -> None:
+def test_another_and_a_missing_answer_are_counted_apart(tmp_path: Path) -> None:
     other = stored_run(
         tmp_path, "serving", trial("healthy_before", ANSWERS), trial("transfer", [11.0, 12.5, 13.0, 14.0])
     )
-    assert trial_frame(load_folders([other])).set_index("scenario").loc["transfer", "answers_differ"] == 2
+    row = trial_frame(load_folders([other])).set_index("scenario").loc["transfer"]
+    assert row[["answers_differ", "requests_unanswered"]].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("name", ["ttft_ms", "tpot_ms", "sent_from_ms"])
+def test_a_request_without_what_every_one_has_leaves_its_trial_out(tmp_path: Path, name: str) -> None:
+    folder = stored_run(tmp_path, "serving", trial("healthy_before", ANSWERS), trial("transfer", ANSWERS))
+    path = folder / "trials" / "balance-transfer-r0" / "trial.json"
+    values = json.loads(path.read_text())
+    values["iterations"][3]["measures"].pop(name)
+    path.write_text(json.dumps(values))
+    (run,) = load_folders([folder])
+    assert [t.scenario for t in run.trials] == ["healthy_before"]
+    (problem,) = run.problems
+    assert f"iterations.3.measures: {name} is missing; the file is damaged or was edited" in problem
+    assert len(trial_frame([run])) == 1
+
+
+def test_the_rows_hold_what_the_metrics_are_made_of(tmp_path: Path) -> None:
+    folder = stored_run(tmp_path, "serving", trial("healthy_before", ANSWERS), trial("transfer", ANSWERS))
+    rows = frame([folder])
+    own = rows[rows["scenario"] == "transfer"].set_index("iteration")
+    names = ["ttft_ms", "tpot_ms", "tokens", "answer", "again"]
+    assert own.loc[2, names].tolist() == [300, 5, 40, 13, 1]
+    assert (
+        own["trial_after_ttft_p50_ms"].iloc[0] == own.loc[own["phase"].isin(["after", "repaired"]), "ttft_ms"].median()
+    )
+    assert rows["loss"].isna().all()
+
+
+def test_later_tokens_and_other_answers_are_regressions(tmp_path: Path) -> None:
+    def run(name: str, factor: float = 1.0, answers: list[float] = ANSWERS) -> Any:
+        own = [
+            trial(
+                "transfer", answers, factor * (1 + repeat / 1000), trial_id=f"balance-transfer-r{repeat}", repeat=repeat
+            )
+            for repeat in range(3)
+        ]
+        return trial_frame(
+            load_folders([stored_run(tmp_path / name, "serving", trial("healthy_before", ANSWERS), *own)])
+        )
+
+    def worse(new: Any) -> set[str]:
+        return {finding.metric for finding in regressions(compare(base, new, DEFAULT))}
+
+    base = run("base")
+    assert worse(run("same")) == set()
+    late = {f"{phase}_ttft_p{q}_ms" for phase in ("before", "during", "after") for q in (50, 99)}
+    assert worse(run("late", 3.0)) == late
+    assert worse(run("other", answers=[*ANSWERS[:4], 1.0])) == {"answers_differ"}
+    assert "requests_unanswered" in worse(run("unanswered", answers=ANSWERS[:4]))
 
 
 def test_without_a_run_without_failures_nothing_is_claimed(tmp_path: Path) -> None:

@@ -9,12 +9,14 @@ import pytest
 from synthetic_run import stored_run
 
 from reports.bounds import held
+from reports.compare import compare, regressions
 from reports.figures import overview as figure
 from reports.headline import headline
 from reports.load import load_folders
 from reports.measures import trial_frame
 from reports.metrics import METRICS
 from reports.report import write_report
+from reports.rules import DEFAULT
 from reports.setting import setting_of
 from reports.summary import scope, sentences
 from reports.trial import SCHEMA, Trial
@@ -111,10 +113,39 @@ def test_one_bit_of_one_loss_is_seen(tmp_path: Path) -> None:
 def test_other_weights_and_lost_steps_are_seen_and_bounds_catch_them(tmp_path: Path) -> None:
     folder = stored_run(tmp_path, "training", trial("healthy_before", LOSSES), trial("dies", LOSSES[:5], "bb"))
     frame, text = told(folder)
-    assert frame.loc["dies", ["steps_differ", "weights_differ", "steps_lost"]].tolist() == [1, 1, 1]
-    assert "1 step lost" in text and "1 trial with other weights" in text
+    assert frame.loc["dies", ["steps_differ", "weights_differ", "steps_lost"]].tolist() == [0, 1, 1]
+    assert "1 step lost" in text and "failures: 1 trial with other weights." in text
     bound = {"metric": "weights_differ", "system": "balance", "max": 0}
     assert [b.met for b in held(trial_frame(load_folders([folder])), {"bound": [bound]})] == [False]
+
+
+def test_slower_steps_and_other_results_are_regressions(tmp_path: Path) -> None:
+    def run(name: str, *, slower: int = 1, losses: list[float] = LOSSES, weights: str = "aa") -> Any:
+        struck = [trial("dies", losses, weights, trial_id=f"balance-dies-r{r}", repeat=r) for r in range(3)]
+        longer = [
+            one.model_copy(
+                update={
+                    "iterations": tuple(
+                        i.model_copy(update={"duration_ns": slower * i.duration_ns + one.repeat})
+                        for i in one.iterations
+                    )
+                }
+            )
+            for one in struck
+        ]
+        return trial_frame(
+            load_folders([stored_run(tmp_path / name, "training", trial("healthy_before", LOSSES), *longer)])
+        )
+
+    def worse(new: Any) -> set[str]:
+        return {finding.metric for finding in regressions(compare(base, new, DEFAULT))}
+
+    base = run("base")
+    assert worse(run("same")) == set()
+    assert worse(run("slow", slower=3)) >= {"before_tokens_s", "after_tokens_s", "mean_ms"}
+    assert worse(run("losses", losses=[*LOSSES[:5], 4.25])) == {"steps_differ"}
+    assert worse(run("weights", weights="bb")) == {"weights_differ"}
+    assert "steps_lost" in worse(run("lost", losses=LOSSES[:5]))
 
 
 def test_a_run_without_failures_is_not_held_against_itself(tmp_path: Path) -> None:
@@ -137,6 +168,64 @@ def test_a_trial_that_ended_says_after_how_many_steps(tmp_path: Path) -> None:
     assert "training ended with an error in each of 1 trial, 1000 ms after the fault (4 steps lost)" in text
 
 
+def stops(after: int, **more: Any) -> Trial:
+    """A trial that ends with an error after so many steps, and so has no final weights."""
+    error = {"rank": 1, "message": "gone", "t_ns": 2_250_000_000, "after_fault_ns": 1_000_000_000}
+    return trial("dies", LOSSES[:after], status="failed", **{"error": error, "result": {}} | more)
+
+
+def test_steps_that_were_not_done_have_no_other_loss_and_no_weights_are_no_other_weights(tmp_path: Path) -> None:
+    folder = stored_run(tmp_path, "training", trial("healthy_before", LOSSES), stops(3))
+    frame, _ = told(folder)
+    assert frame.loc["dies", ["steps_differ", "steps_lost"]].tolist() == [0, 3]
+    assert math.isnan(frame.loc["dies", "weights_differ"])
+    bounds = [{"metric": name, "max": 0} for name in ("steps_differ", "weights_differ")]
+    assert [b.met for b in held(trial_frame(load_folders([folder])), {"bound": bounds})] == [True, None]
+
+
+def test_a_step_that_was_left_out_shifts_no_other(tmp_path: Path) -> None:
+    short = trial("dies", LOSSES)
+    short = short.model_copy(update={"iterations": (*short.iterations[:3], *short.iterations[4:])})
+    frame, _ = told(stored_run(tmp_path, "training", trial("healthy_before", LOSSES), short))
+    assert frame.loc["dies", ["steps_differ", "steps_lost"]].tolist() == [0, 1]
+
+
+def test_what_is_known_of_some_trials_is_not_told_of_all(tmp_path: Path) -> None:
+    before = {"error": {"rank": 1, "message": "gone", "t_ns": None, "after_fault_ns": None}}
+    both = [stops(2, trial_id="balance-dies-r0"), stops(3, trial_id="balance-dies-r1", repeat=1, **before)]
+    _, text = told(stored_run(tmp_path / "stopped", "training", trial("healthy_before", LOSSES), *both))
+    assert "each of 2 trials, 1000 ms after the fault (known in 1 of 2 trials) (3.5 steps lost)" in text
+    mixed = [trial("dies", LOSSES), stops(2, trial_id="balance-dies-r1", repeat=1)]
+    _, text = told(stored_run(tmp_path / "mixed", "training", trial("healthy_before", LOSSES), *mixed))
+    assert "struck in mid-backward in 1 of 1 trial (1 not known); 4 steps lost, 0.15 s lost (known in 1 of 2" in text
+    same = "every loss and the final weights (known in 1 of 2 trials) are bit for bit those of the run without failures"
+    assert f"{same}; 1 of 2 trials ended with an error" in text
+
+
+def test_speeds_of_a_fault_that_comes_and_goes_are_of_all_steps_since(tmp_path: Path) -> None:
+    flap = {"evidence": {"comes_and_goes": True}}
+    folders = [
+        stored_run(tmp_path / n, "training", trial("dies", LOSSES, **more)) for n, more in (("a", {}), ("b", flap))
+    ]
+    lasting, flapping = (told(folder)[1] for folder in folders)
+    assert "while it lasted" in lasting and "while it lasted" not in flapping
+    assert "over all steps since" in flapping
+
+
+def test_what_a_step_costs_is_not_known_where_t_over_t0_is_not(tmp_path: Path) -> None:
+    noisy = trial("dies", LOSSES, evidence={"comes_and_goes": True})
+    phases = ["before"] * 4 + ["hit"] + ["after"] * 3
+    steps = [
+        noisy.iterations[0].model_copy(
+            update={"iteration": i, "phase": phase, "t_ns": i, "duration_ns": ms * 1_000_000}
+        )
+        for i, (phase, ms) in enumerate(zip(phases, [100, 500, 100, 100, 300, 200, 200, 200], strict=True))
+    ]
+    frame, text = told(stored_run(tmp_path, "training", noisy.model_copy(update={"iterations": tuple(steps)})))
+    assert frame.loc["dies", ["slowdown", "overhead"]].isna().all()
+    assert "A step after" not in text
+
+
 def test_a_restart_from_a_checkpoint_is_told_part_by_part(tmp_path: Path) -> None:
     stopped = trial("dies", LOSSES)
     hit = stopped.iterations[2]
@@ -145,6 +234,17 @@ def test_a_restart_from_a_checkpoint_is_told_part_by_part(tmp_path: Path) -> Non
     frame, text = told(stored_run(tmp_path, "training", trial("healthy_before", LOSSES), stopped))
     assert frame.loc["dies", "noticed_ms"] == pytest.approx(250 - 50)
     assert frame.loc["dies", ["restart_ms", "reload_ms", "redo_ms", "steps_again"]].tolist() == [4000, 30, 300, 2]
+    halves = [stopped, stopped.model_copy(update={"trial_id": "balance-dies-r1", "repeat": 1})]
+    halves[1] = halves[1].model_copy(
+        update={
+            "iterations": tuple(
+                i.model_copy(update={"measures": {**i.measures, "steps_again": 1.0}}) if i.phase == "hit" else i
+                for i in stopped.iterations
+            )
+        }
+    )
+    _, both = told(stored_run(tmp_path / "both", "training", trial("healthy_before", LOSSES), *halves))
+    assert "to do 1.5 steps again" in both
     parts = "0.2 s to notice, 4 s to start again, 0.03 s to read the checkpoint, 0.3 s to do 2 steps again"
     assert parts in text
 

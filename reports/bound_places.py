@@ -38,7 +38,7 @@ def is_selected(bound: Bound, only: Mapping[str, Sequence[str]]) -> bool:
 def narrowed(bound: Bound, only: Mapping[str, Sequence[str]]) -> str:
     """``judged on size=64MiB alone, as --only selected``: what `bound` itself leaves open; empty: nothing."""
     places = {**_grid_places(bound), **_points(bound)}
-    chosen = [f"{axis}={value}" for axis, values in only.items() if axis not in places for value in values]
+    chosen = [f"{axis}={v}" for axis, values in only.items() if axis not in places for v in dict.fromkeys(values)]
     return f"judged on {', '.join(chosen)} alone, as --only selected" if chosen else ""
 
 

@@ -74,8 +74,9 @@ def _mistakes(
     if bound.system is not None and bound.system not in systems:
         yield Mistake(".system", bound.system, f"no such system; {nearest(bound.system, systems)}")
     if bound.size_bytes is not None and bound.size_bytes not in sizes:
-        known = ", ".join(map(format_size, sizes))
-        yield Mistake(".size", format_size(bound.size_bytes), f"not one of workload.sizes; these are {known}")
+        known = ", ".join(format_size(size) for size in sizes if size)
+        told = f"not one of workload.sizes; these are {known}" if known else "this workload has no sizes; leave it out"
+        yield Mistake(".size", format_size(bound.size_bytes), told)
     if bound.fault is not None and bound.fault not in faults:
         yield Mistake(".fault", bound.fault, f"no such fault; {nearest(bound.fault, faults)}")
     for axis, value in bound.axes.items():

@@ -135,6 +135,8 @@ class FaultContext(NamedTuple):
     """The data NICs of every host."""
     iterations: Mapping[int, int]
     """Iterations by size in bytes."""
+    counts: str
+    """What they are called, which is also the key of their number."""
     systems: Sequence[str]
     has_nics: bool
     trial_s: float
@@ -183,8 +185,9 @@ def _when_mistakes(fault: FaultModel, context: FaultContext, key: str) -> Iterat
         yield Mistake(key, written, "give exactly one of at_iteration, at_time, at_progress")
     for size, count in context.iterations.items():
         if fault.at_iteration is not None and fault.at_iteration >= count:
-            whose, more = (format_size(size), "iterations") if size else ("the workload", "steps")
-            remedy = f"{whose} has only the iterations 0 to {count - 1}; raise workload.{more}"
+            whose, last = format_size(size) if size else "the workload", f" to {count - 1}" if count > 1 else ""
+            one = context.counts if count > 1 else context.counts.removesuffix("s")
+            remedy = f"{whose} has only the {one} 0{last}; raise workload.{context.counts}"
             yield Mistake(f"{key}.at_iteration", fault.at_iteration, remedy)
             return
 
@@ -246,6 +249,8 @@ def _idle_mistakes(fault: FaultModel, key: str) -> Iterator[Mistake]:
             yield Mistake(f"{key}.{name}", None, f"is for a failure that is aimed; {instead} say when and how long")
     elif fault.every_s is not None and fault.times == 1:
         yield Mistake(f"{key}.every", _ms(fault.every_s), "does nothing without times; say how many")
+    if fault.after_bytes is not None and fault.into != type(fault).model_fields["into"].default:
+        yield Mistake(f"{key}.into", fault.into, "does nothing beside after_bytes, which stands for it; choose one")
     if fault.mttr_s is not None and fault.mtbf_s is None:
         yield Mistake(f"{key}.mttr", _ms(fault.mttr_s), "goes with mtbf only; use lasts, or add mtbf")
 

@@ -24,9 +24,9 @@ from harness.experiment.sweep import (
     axis_mistakes,
     repeats_mistakes,
 )
-from harness.experiment.tables import Mistake, Model, Slug
+from harness.experiment.tables import Mistake, Model, Slug, nearest
 from harness.systems.base import Expectation, Mode
-from harness.systems.catalogue import CATALOGUE, fill
+from harness.systems.catalogue import CATALOGUE, fill, policies
 from harness.workloads.base import BackendName
 from harness.workloads.registry import AnyWorkload
 from r2ccl_core.errors import UsageError
@@ -92,7 +92,8 @@ class Experiment(Model):
 
     def backend_of(self, system: SystemModel) -> BackendName:
         """The backend of `system`: its own setting, else the workload's, else its catalogue entry's for the
-        workload."""
+        workload. The last is only for a workload that leaves its backend as it is by default (`mistakes`): another
+        program than the one that was asked for is never run."""
         if system.backend is not None:
             return system.backend
         fits = CATALOGUE[system.use].backends if system.use else ()
@@ -159,6 +160,7 @@ def _fault_context(experiment: Experiment) -> FaultContext:
     return FaultContext(
         cluster.data_nics(),
         iterations,
+        experiment.workload.counts,
         [system.name for system in experiment.systems],
         not isinstance(cluster, NoopSpec),
         experiment.sweep.limits.trial_s,
@@ -195,6 +197,9 @@ def _limit_mistakes(experiment: Experiment) -> Iterator[Mistake]:
 def _system_mistakes(experiment: Experiment) -> Iterator[Mistake]:
     runs = experiment.workload.backends
     for index, system in enumerate(experiment.systems):
+        if lacking := _backend_mistake(experiment, index):
+            yield lacking
+            continue
         backend = experiment.backend_of(system)
         if backend not in runs:
             kind = experiment.workload.kind
@@ -207,9 +212,27 @@ def _system_mistakes(experiment: Experiment) -> Iterator[Mistake]:
             if not variable or set("=\0") & set(variable) or "\0" in value:
                 remedy = "a name is not empty and has no '=', and neither name nor value has a NUL"
                 yield Mistake(f"system[{index}].env", repr(variable), remedy)
+            elif (known := policies().get(variable)) and value not in known:
+                yield Mistake(f"system[{index}].env.{variable}", value, f"no such policy; {nearest(value, known)}")
         if backend in ("perf", "simulate", "torch_r2ccl", "train_r2ccl", "serve_r2ccl"):
             yield from _core_mistakes(f"system[{index}].env", system)
             yield from _schedule_mistakes(f"system[{index}]", system, getattr(experiment.workload, "collective", ""))
+
+
+def _backend_mistake(experiment: Experiment, index: int) -> Mistake | None:
+    """A backend that the workload asks for and the system does not run with. The default asks for nothing: every
+    system then has its own."""
+    system, workload = experiment.systems[index], experiment.workload
+    if system.use is None or system.backend is not None:
+        return None
+    asked, fits = workload.backend, CATALOGUE[system.use].backends
+    if asked in fits or asked == type(workload).model_fields["backend"].default:
+        return None
+    of_kind = [fit for fit in workload.backends if fit in fits]
+    if not of_kind:
+        return None  # which is told of whatever backend
+    remedy = f"the system {system.name} runs with {' or '.join(of_kind)}; choose that as system[{index}].backend"
+    return Mistake("workload.backend", asked, f"{remedy}, or leave the system out")
 
 
 def _core_mistakes(key: str, system: SystemModel) -> Iterator[Mistake]:

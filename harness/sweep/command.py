@@ -20,7 +20,7 @@ from harness.sweep import dry_run as dry
 from harness.sweep.console import ConsoleProgress
 from harness.sweep.json_events import JsonProgress
 from harness.sweep.plan import dimensions, parse_only, plan, select
-from harness.sweep.preflight import preflight
+from harness.sweep.preflight import check_text, preflight
 from harness.sweep.progress import SweepProgress
 from harness.sweep.provenance import SOURCES, collect
 from harness.sweep.run_folder import RunFolder
@@ -64,6 +64,7 @@ def _sweep(file: Path, changes: Sequence[str], only: Sequence[str], options: Opt
         raise UsageError("--dask needs the package distributed: pip install 'r2ccl[dask]'")
     place = spread.Place(dask=options.dask, packages=SOURCES)
     if options.dry_run:
+        check_text(experiment, str(file))
         for line in dry.lines(experiment, trials):
             progress.note(line)
         if options.json:

@@ -209,7 +209,8 @@ def trial_line(record: stored.Trial, seconds: float, widths: _Widths = NO_WIDTHS
     what = f"{record.shown_system:<{widths.system}} {rest:<{widths.rest}}"
     values = told([record], SHORT)
     measured = "  ".join(
-        f"{metric.short} {shown_value(metric, values[metric.name])}" + (f" {metric.unit}" if metric.unit else "")
+        f"{metric.short} {shown_value(metric, values[metric.name])}"
+        + (f" {metric.unit}" if metric.unit not in ("", metric.short) else "")
         for metric in SHORT
         if metric.name in values and (metric.aggregate == "median" or values[metric.name])
     )
@@ -270,7 +271,8 @@ def _value_in_words(line: Line, metric: Metric) -> str:
     if metric.name not in line.values:
         return NOT_KNOWN if of else ""
     some = f"(known in {known} of {of})" if of else ""
-    return " ".join(filter(None, (shown_value(metric, line.values[metric.name]), metric.unit, some)))
+    unit = "" if metric.unit == metric.short else metric.unit
+    return " ".join(filter(None, (shown_value(metric, line.values[metric.name]), unit, some)))
 
 
 def shown_value(metric: Metric, value: float) -> str:

@@ -60,6 +60,7 @@ def warnings(trials: Sequence[Trial]) -> Iterator[str]:
     yield from _never(trials)
     yield from _outlasting(trials)
     yield from _few_healthy(trials)
+    yield from _none_healthy(trials)
     yield from _last_nic(trials)
     yield from _gives_up_later(trials)
 
@@ -188,6 +189,16 @@ def _few_healthy(trials: Sequence[Trial]) -> Iterator[str]:
             f"warning: min_duration adds iterations to {_counted(len(found), 'trial')} ({sizes}), but none before the "
             "fault's at_iteration, and those before it say what healthy is; write at_progress"
             f"{f' = {share}' if serves else ', such as 0.5,'} instead"
+        )
+
+
+def _none_healthy(trials: Sequence[Trial]) -> Iterator[str]:
+    """Warns of faults that strike the first iteration, before which nothing says what healthy is."""
+    struck = [trial for trial in trials if (fault := trial.fault) and 0 in (fault.at_iteration, fault.at_progress)]
+    if struck:
+        yield (
+            f"warning: the fault comes in the first iteration of {_counted(len(struck), 'trial')}, so that none before "
+            "it says what healthy is, and T/T0 and the time lost are not measured; aim it at a later one"
         )
 
 

@@ -35,6 +35,14 @@ def preflight(experiment: Experiment, file: str, systems: Collection[str] | None
         raise InvalidExperimentError(list(found.values()))
 
 
+def check_text(experiment: Experiment, file: str) -> None:
+    """Raises `InvalidExperimentError` if the text of a training cannot be used, at any point of the axes: a part of
+    what the experiment says, and so also asked by a dry run."""
+    found = {str(e): e for variant in variants(experiment, file) for e in _text(variant.experiment, file)}
+    if found:
+        raise InvalidExperimentError(list(found.values()))
+
+
 def _lacks(experiment: Experiment, file: str, systems: Collection[str] | None) -> Iterator[ExperimentError]:
     yield from _programs(experiment, file)
     no_python = list(_python(experiment, file))
@@ -74,7 +82,10 @@ def _text(experiment: Experiment, file: str) -> Iterator[ExperimentError]:
     if experiment.cluster.kind != "local" or _is_simulated(experiment):
         return
     path, needed = Path(work.text), work.context + 1
-    if not path.is_file():
+    if path.exists() and not path.is_file():
+        what = "is a folder" if path.is_dir() else "is no file that can be read again and again"
+        yield ExperimentError(file, "workload.text", work.text, f"{what}; name a file with a text on every host")
+    elif not path.is_file():
         yield ExperimentError(file, "workload.text", work.text, "there is no such file; name a text on every host")
     elif path.stat().st_size < needed:
         remedy = f"has {path.stat().st_size} bytes, and a sequence needs {needed}; name a longer text"

@@ -18,6 +18,8 @@ CORE = ("perf", "simulate", "noop", "torch_r2ccl", "train_r2ccl", "serve_r2ccl")
 CORE_ON_HOSTS = ("perf", "torch_r2ccl", "train_r2ccl", "serve_r2ccl")
 GIVE_UP, GIVE_UP_MS = "R2CC_FAILOVER_GIVE_UP_MS", 10_000
 """How long our core looks for a path, and its default."""
+REPLICA_ON_FAILURE, TRAINING_ON_FAILURE = "SERVE_ON_FAILURE", "TRAIN_ON_FAILURE"
+"""Variables of the programs that serve and train (`harness.backends`)."""
 NCCL = ("nccl_tests", "torch_nccl", "train_nccl", "train_mixed")
 
 _CORE_NEEDS = "this project, installed"
@@ -42,7 +44,7 @@ def _scheduled() -> Iterator[System]:
 def _replica(name: str, what: str) -> System:
     """Serving over our core as fail-stop, by the reaction of the serving engine above it to a loss."""
     told = f"serving without failover, which stops at the first loss; then {what}"
-    return System(name, told, _CORE_NEEDS, ("serve_r2ccl",), 0, "ok", {"SERVE_ON_FAILURE": name})
+    return System(name, told, _CORE_NEEDS, ("serve_r2ccl",), 0, "ok", {REPLICA_ON_FAILURE: name})
 
 
 ENTRIES = (
@@ -71,7 +73,7 @@ ENTRIES = (
         ("train_r2ccl",),
         0,
         "ok",
-        {"TRAIN_ON_FAILURE": "restart"},
+        {TRAINING_ON_FAILURE: "restart"},
     ),
     System(
         "nccl",
@@ -160,6 +162,16 @@ ENTRIES = (
 )
 
 CATALOGUE = {entry.name: entry for entry in ENTRIES}
+
+
+def policies() -> dict[str, list[str]]:
+    """The variables that choose how a program reacts to a failure of its transport, each with the values that it
+    knows: those of the entries."""
+    found: dict[str, list[str]] = {}
+    for entry in ENTRIES:
+        for name in {REPLICA_ON_FAILURE, TRAINING_ON_FAILURE} & entry.env.keys():
+            found.setdefault(name, []).append(entry.env[name])
+    return found
 
 
 def sockets_carry_data(use: str | None, network: str | None) -> bool:

@@ -24,7 +24,7 @@ def count_wrong(ranks: Sequence[RankRecord]) -> int:
 def elements(ranks: Sequence[RankRecord]) -> str:
     """Every element that was compared must be right."""
     wrong = count_wrong(ranks)
-    return f"{wrong} wrong elements" if wrong else ""
+    return f"{wrong} wrong {'element' if wrong == 1 else 'elements'}" if wrong else ""
 
 
 def same_result(name: str) -> Checker:

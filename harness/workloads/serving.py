@@ -156,6 +156,9 @@ class ServingWorkload(Workload):
                 yield Mistake("workload.trace", self.trace, str(error))
             except OSError as error:
                 yield Mistake("workload.trace", self.trace, f"cannot be read: {error.strerror}")
+        elif self.speed != type(self).model_fields["speed"].default:
+            remedy = "is of a trace, and there is none; give workload.trace, or set arrivals_a_second"
+            yield Mistake("workload.speed", self.speed, remedy)
         elif self.prompt + self.generated > self.context:
             remedy = f"with workload.generated more than workload.context, {self.context}; raise that, up to 1024"
             yield Mistake("workload.prompt", self.prompt, remedy)

@@ -66,7 +66,7 @@ class TrainingWorkload(Workload):
     """Bytes of a sequence."""
     text: str = ""
     """A file on every host whose bytes are learned from; by default words that are made from the seed."""
-    bucket_bytes: Size = Field(default=1 << 20, alias="bucket")
+    bucket_bytes: Size = Field(default=1 << 20, alias="bucket", gt=0)
     """The size from which on DDP hands gradients to an AllReduce."""
     checkpoint_every: int = Field(default=10, ge=1, le=100_000)
     """Steps between checkpoints, for systems that restart from one."""

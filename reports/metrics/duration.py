@@ -46,8 +46,9 @@ METRICS = (
     ),
     Metric(
         "slowdown", "", "lower",
-        "T/T0: an iteration after the fault over one before it (medians, of an even number the faster middle one; "
-        "if the fault comes and goes, the means of all before and of all that follow)",
+        "T/T0: an iteration after the fault over one before it (medians, of an even number the faster middle one, "
+        "without the iteration in which the ranks change their schedule; if the fault comes and goes, "
+        "the means of all before and of all that follow)",
         _slowdown, of="trials that went on", heading="T/T0", short="T/T0", workloads=ALIKE, against_healthy=True,
         by_medians=True,
     ),

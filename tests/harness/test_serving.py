@@ -28,7 +28,13 @@ SERVING = Path(__file__).parents[2] / "experiments" / "serving.toml"
         (["workload.prompt=500"], "workload.prompt: 500: with workload.generated more than workload.context, 512"),
         (["workload.trace=no.csv"], f"workload.trace: {SERVING.with_name('no.csv')}: cannot be read: No such file"),
         (["workload.corrupt=14"], "workload.corrupt: 14: requests go from 0 to 13"),
-        (["workload.requests=5"], "at_iteration: 6: the workload has only the iterations 0 to 4"),
+        (
+            ["workload.requests=5"],
+            "at_iteration: 6: the workload has only the requests 0 to 4; raise workload.requests",
+        ),
+        (["workload.requests=1"], "at_iteration: 6: the workload has only the request 0; raise workload.requests"),
+        (["workload.speed=3"], "workload.speed: 3.0: is of a trace, and there is none; give workload.trace"),
+        (["system[0].env.SERVE_ON_FAILURE='restrat'"], "SERVE_ON_FAILURE: restrat: no such policy; did you mean"),
         (["system[0].backend=perf"], "perf runs no serving"),
         (["workload.backend=simulate"], "simulate runs no serving; serve_r2ccl does"),
     ],
@@ -102,6 +108,6 @@ def test_a_rail_dies_and_the_answers_stay_and_a_spoilt_page_is_found(tmp_path: P
         assert request.measures["sent_from_ms"] >= 50, "a prompt takes the time of an accelerator"
     # A first token that a busy machine delays makes its request's steps look shorter.
     assert max(request.measures["tpot_ms"] for request in found["plain"].iterations) >= 19, "and so does a step"
-    assert found["spoilt"].status == "wrong" and "wrong elements" in found["spoilt"].reason
+    assert found["spoilt"].status == "wrong" and "wrong element" in found["spoilt"].reason
     assert int(found["spoilt"].result["wrong_tokens"]) > 0
     assert [i.iteration for i in found["spoilt"].iterations if i.wrong] == [2]

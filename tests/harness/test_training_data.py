@@ -12,7 +12,9 @@ from torch_ranks import NEEDS_TORCH, needs_entry_point
 
 from harness.errors import InvalidExperimentError
 from harness.experiment.file import load
-from harness.sweep.preflight import preflight
+from harness.sweep.dry_run import warnings
+from harness.sweep.plan import plan
+from harness.sweep.preflight import check_text, preflight
 from r2ccl_core.control.rendezvous import free_root
 
 TRAINING = Path(__file__).parents[2] / "experiments" / "training.toml"
@@ -60,6 +62,20 @@ def test_a_text_that_is_not_here_or_too_short_is_told_before_anything_starts(tmp
     path.write_bytes(b"")
     line = refused(f"workload.text={path}")[-1]
     assert line == told + "has 0 bytes, and a sequence needs 65; name a longer text"
+    for other, what in ((tmp_path, "is a folder"), (Path("/dev/null"), "is no file that can be read again and again")):
+        line = f"x.toml: workload.text: {other}: {what}; name a file with a text on every host"
+        assert refused(f"workload.text={other}")[-1] == line
+        with pytest.raises(InvalidExperimentError) as caught:
+            check_text(load(TRAINING, [f"workload.text={other}"]), "x.toml")
+        assert str(caught.value) == line, "a dry run says so as well"
+
+
+def test_a_fault_in_the_first_step_is_warned_of() -> None:
+    def told(at: int) -> list[str]:
+        experiment = load(TRAINING, [f"fault.at_iteration={at}"])
+        return [line for line in warnings(plan(experiment)) if "first iteration of" in line]
+
+    assert len(told(0)) == 1 and told(1) == []
 
 
 def test_a_python_that_is_not_here_is_one_line() -> None:

@@ -1,8 +1,10 @@
 """Serving in reports: latencies by phase, who was hurt, and answers held against the run without failures."""
 
+import json
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from served_trials import ANSWERS, trial

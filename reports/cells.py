@@ -294,7 +294,7 @@ def _in_the_others(lines: Sequence[Line], metric: str) -> str:
         return ""
     worst = number(METRICS[metric].together(known, "worst"))
     alone = sum(line.values[metric] for line in lines) == 1
-    return f" ({worst} in the other)" if alone else f" (at worst {worst} in the others)"
+    return f", {worst} in the other" if alone else f", at worst {worst} in the others"
 
 
 def _sizes(lines: Sequence[Line]) -> set[int]:

@@ -84,7 +84,7 @@ def requests(trial: Trial) -> dict[int, Request]:
 def lacks(iteration: Iteration) -> str:
     """The first measure that an answered request has and this one lacks; empty: none. Other iterations lack none."""
     told = iteration.measures
-    needed = ("ttft_ms", "tpot_ms") if "answer" in told else ()
+    needed: tuple[str, ...] = ("ttft_ms", "tpot_ms") if "answer" in told else ()
     needed += ("sent_from_ms",) if "sent_until_ms" in told else ()
     return next((name for name in needed if name not in told), "")
 

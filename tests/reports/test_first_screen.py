@@ -491,3 +491,35 @@ def test_the_worst_trial_is_one_of_all_that_are_known(frame: pd.DataFrame) -> No
     (row,) = overview(lines)
     assert row["lost"].detail == "worst trial 9000 ms"
     assert "at most 9000 ms" in " ".join(sentences(known, []))
+
+
+def test_a_range_names_the_cells_that_it_is_without_and_their_worst_trial(frame: pd.DataFrame) -> None:
+    """A cell whose median is not known may be the worst of all, and vanished from the range without a word."""
+    rows = of(frame, "balance", "flap", "all_reduce")
+    some = frame[rows].index[:1]
+    made = frame.copy()
+    made.loc[some, ["disturbed_slowdown", "slowdown"]] = [True, float("nan")]
+    made.loc[frame[rows].index[1:], "slowdown"] = 5.84
+    row = next(row for row in overview(headline(made)) if row.system == "balance")
+    without_it = "without flap, collective all_reduce: not known in 1 of 2 trials, 5.84 in the other"
+    assert "5.84" not in row["slowdown"].text and row["slowdown"].caveat == without_it
+    (own,) = [text for text in sentences(made, []) if text.startswith("balance (")]
+    assert "not known in 1 of" in own
+    alone = made[(made["system"] == "balance") & (made["collective"] == "all_reduce")]
+    alone = alone[(alone["scenario"] != "rate_limit") & (alone["size_bytes"] == SIZE)]
+    (row,) = overview(headline(alone))
+    assert row["slowdown"].caveat.splitlines() == [
+        "nic_down, collective all_reduce only", without_it,
+    ]  # fmt: skip
+    (own,) = [text for text in sentences(alone, []) if text.startswith("balance (")]
+    assert "the T/T0 of 1 more is not known (flap: 5.84 in its worst known trial)" in own
+
+
+def test_a_smaller_size_names_the_cells_that_its_range_is_without(frame: pd.DataFrame) -> None:
+    small = (frame["system"] == "balance") & (frame["scenario"] == "flap") & (frame["size_bytes"] < SIZE)
+    made = frame.copy()
+    rows = made[small & (made["collective"] == "all_reduce")].index
+    made.loc[rows, ["disturbed_slowdown", "slowdown"]] = [True, float("nan")]
+    row = next(row for row in overview(headline(made)) if row.system == "balance")
+    told = "at 64KiB (without flap, collective all_reduce: not known in 2 of 2 trials)"
+    assert told in row["slowdown"].detail

@@ -70,9 +70,9 @@ def test_the_first_table_tells_every_size(lines: list[Line]) -> None:
         large, small = (f"{of[size, 'all_reduce']:.3g} to {of[size, 'all_gather']:.3g}" for size in (8 << 20, 64 << 10))
         worst = "worst: nic_down, collective all_gather"
         model, *_ = {number(li.model) for li in lines if li.system == name}
-        assert shown[name].slowdown.text == large
-        assert shown[name].slowdown.detail == f"{worst}\nmodel {model}\n{small} at 64KiB"
-        assert shown[name].lost.detail.endswith(" at 64KiB")
+        assert shown[name]["slowdown"].text == large
+        assert shown[name]["slowdown"].detail == f"{worst}\nmodel {model}\n{small} at 64KiB"
+        assert shown[name]["lost"].detail.endswith(" at 64KiB")
 
 
 def test_a_system_that_stops_at_one_fault_and_survives_another_tells_both(frame: pd.DataFrame) -> None:

@@ -518,7 +518,7 @@ def test_a_slow_iteration_before_the_fault_leaves_the_medians_that_say_that_it_c
     new = replace(run, trials=(run.trials[0].model_copy(update={"iterations": slowed}),))
     (line,) = headline(trial_frame([new]))
     assert (line.disturbed, line.disturbed_slowdown, line["slowdown"].median) == (1, 0, 1.5)
-    assert overview([line])[0].slowdown.text == "1.5"
+    assert overview([line])[0]["slowdown"].text == "1.5"
     assert "What 1 trial lost is not known: " in remarks([line])[0]
 
 

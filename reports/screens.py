@@ -83,7 +83,9 @@ class Screen:
     """Whether iterations after the fault are compared with those before it."""
 
 
-def _speeds(kind: str, workloads: tuple[str, ...], axis: str, struck: str, counts: str) -> Screen:
+def _speeds(
+    kind: str, workloads: tuple[str, ...], axis: str, struck: str, counts: str, wrong: str = "elements"
+) -> Screen:
     """Iterations that are alike: speed before and after the fault, T/T0, and time lost."""
     unit = METRICS[f"before_{kind}"].unit
 
@@ -103,7 +105,7 @@ def _speeds(kind: str, workloads: tuple[str, ...], axis: str, struck: str, count
                    f"after, {unit}"),
             Column("slowdown", "T/T0", "time after / before", of(cost("slowdown", cells.slowdown))),
             Column("lost", "time lost", "against healthy", of(cost("lost_ms", cells.lost))),
-            Column("wrong", "wrong", "elements", lambda some, own: cells.wrong(own), "wrong elements"),
+            Column("wrong", "wrong", wrong, lambda some, own: cells.wrong(own), f"wrong {wrong}"),
         ),
         (
             Panel(f"{axis} ({unit})", f"after_{kind}", f"before_{kind}"),
@@ -186,8 +188,8 @@ SCREENS: Mapping[str, tuple[Screen, ...]] = {
         _speeds("ms", ("collective",), "an iteration", "a collective", "iterations"),
     ),
     "training": (
-        _speeds("tokens_s", ("training",), "trained", "a step", "steps"),
-        _speeds("ms", ("training",), "a step", "a step", "steps"),
+        _speeds("tokens_s", ("training",), "trained", "a step", "steps", "steps"),
+        _speeds("ms", ("training",), "a step", "a step", "steps", "steps"),
     ),
     "serving": (_requests(),),
 }

@@ -269,8 +269,8 @@ def _shown(line: Line, metric: Metric) -> str:
 def _in_words(line: Line) -> str:
     """A line of the table in words, for a terminal that is too narrow for the table."""
     about = " ".join(filter(None, (sized(line.size_bytes), line.system, line.points)))
-    columns = {heading: METRICS[name] for name, heading in line.columns.items()}
-    measured = [f"{heading} {text}" for heading, metric in columns.items() if (text := _value_in_words(line, metric))]
+    columns = [(heading, METRICS[name]) for name, heading in line.columns.items()]  # two may share a heading
+    measured = [f"{heading} {text}" for heading, metric in columns if (text := _value_in_words(line, metric))]
     return f"{about}: {', '.join([line.statuses, *measured])}"
 
 

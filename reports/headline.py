@@ -26,6 +26,8 @@ class Line:
     """The case without the fault."""
     operation: str
     """What runs: collective, type, reduction, in or out of place."""
+    workload: str
+    """Its kind: ``collective``, ``training``, ``serving``."""
     scenario: str
     points: Mapping[str, str]
     """The value on each axis."""
@@ -159,6 +161,7 @@ def _line(part: pd.DataFrame) -> Line:
         case=str(first["case"]),
         setup=str(first["setup"]),
         operation=str(first["operation"]),
+        workload=str(first["workload"]),
         scenario=str(first["scenario"]),
         points=first["points"],
         size_bytes=int(first["size_bytes"]),

@@ -25,6 +25,10 @@ MAX_COUNTERS = 600
 sample."""
 
 
+ON_FAILURE = ("SERVE_ON_FAILURE", "TRAIN_ON_FAILURE")
+"""The variables that say what a system does after its transport has stopped."""
+
+
 def trial_frame(runs: Sequence[LoadedRun]) -> pd.DataFrame:
     """The last attempt of every trial of `runs`, one row each."""
     rows = []
@@ -72,6 +76,25 @@ def _table(
     return table
 
 
+def among_requests(trials: Sequence[Trial], metrics: Sequence[str]) -> pd.DataFrame:
+    """Of the trials of one run, the metrics of serving that depend on others of them, in the same order."""
+    frame = pd.DataFrame(
+        {
+            "run": "",
+            "workload": trial.workload,
+            "setup": setup_of(trial),
+            "system": trial.shown_system,
+            "scenario": trial.shown_scenario,
+            "repeat": trial.repeat,
+            "status": trial.status,
+            "requests": serving.requests(trial),
+        }
+        for trial in trials
+    )
+    found = {name: METRICS[name].among for name in metrics}
+    return pd.DataFrame({name: among(frame) for name, among in found.items() if among is not None})
+
+
 def _row(run: LoadedRun, view: View) -> dict[str, Any]:
     received = view.received if view.counters is not NO_TABLE else ()
     values = {name: metric.value(view) for name, metric in METRICS.items()}
@@ -111,6 +134,7 @@ def _about(view: View, run: LoadedRun) -> dict[str, Any]:
         "source": trial.source,
         "mode": trial.mode,
         "algo": env.get("R2CC_ALGO", ""),
+        "on_failure": next((env[name] for name in ON_FAILURE if env.get(name)), ""),
         "network": str(view.system.get("network") or ""),
         "transport": env.get("R2CC_TRANSPORT", ""),
         "rdma_type": _rdma_type(trial),

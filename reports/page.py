@@ -22,7 +22,8 @@ from reports.headline import Line
 from reports.metrics.cost import not_known
 from reports.metrics.metric import Metric
 from reports.metrics.view import View
-from reports.overview import MOST_SMALL_PRINT, overview, remarks, scope_note, small_print, unit
+from reports.overview import MOST_SMALL_PRINT, overview, remarks, scope_note, small_print
+from reports.screens import screen_of
 from reports.stats import Estimate
 from reports.targets import Target
 from reports.trial import Trial
@@ -33,6 +34,8 @@ MAX_TRIAL_ROWS = 2000
 MAX_DETAILS = 200
 MAX_ITERATIONS = 60
 MAX_TIMELINES = 24
+MOST_COLUMNS = 14
+"""A sheet of paper has room for so many metrics side by side; more are printed as a block for each row."""
 LONG_NUMBER = 5
 """From so many digits on thousands stand apart; shorter numbers read as in the first table and the summary."""
 MOST_ODD = 3
@@ -133,6 +136,7 @@ def html(content: Content, live: Live | None = None) -> str:
         "effect": effect_text,
         "error_text": error_text,
         "key": sort_key,
+        "heading": columns.heading,
         "network": network_text,
         "iterations": iterations_text,
         "not_known": lambda trial: not_known(View(trial)),
@@ -159,10 +163,11 @@ def html(content: Content, live: Live | None = None) -> str:
         several_runs=len(content.origins) > 1,
         metrics=columns.shown(content.lines),
         about=columns.about(content.lines),
+        many=len(columns.shown(content.lines)) > MOST_COLUMNS,
         overview=rows,
         small_print=small_print(rows),
         much=small_print(rows) > MOST_SMALL_PRINT,
-        speed_unit=unit(content.lines),
+        screen=screen_of(content.lines),
         scope_note=scope_note(content.lines),
         remarks=remarks(content.lines),
         modelled=any(line.model is not None for line in content.lines),

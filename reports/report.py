@@ -54,6 +54,7 @@ from reports.metrics.duration import RATIO_OF_MEANS
 from reports.metrics.metric import Metric
 from reports.page import MAX_TIMELINES, Content, Entry, Origin, Picture, html
 from reports.recovery import throughput
+from reports.screens import screen_of
 from reports.series import EVENTS, WATCH
 from reports.setting import Setting, experiment_name, setting_of
 from reports.source import change_of
@@ -291,7 +292,7 @@ def _first(frame: pd.DataFrame, lines: Sequence[Line], figures: Path) -> Picture
         )
     if not any(line.conclusive for row in overview.shown(lines) for line in row):
         return None
-    picture = Picture("Speed and time lost", "", overview.caption(lines), overview.result(lines))
+    picture = Picture(screen_of(lines).title, "", overview.caption(lines), overview.result(lines))
     return _both(picture, partial(overview.draw, lines), figures, "overview")
 
 

@@ -6,16 +6,19 @@ one run show it.
 """
 
 import re
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from itertools import combinations
 
 import pandas as pd
 
 from r2ccl_core.units import format_rate
 from reports import stats
+from reports.cells import cells_of, limited, listed, not_known_in, unmeasured, where, with_share
 from reports.headline import Line, headline
 from reports.metrics import METRICS
-from reports.overview import cells_of, limited, listed, not_known_in, unmeasured, where, with_share
+from reports.metrics.metric import ALIKE
+from reports.screens import words_of
+from reports.served import served_sentences
 from reports.setting import Setting
 from reports.trained import training_sentences
 from reports.trial import Trial
@@ -36,6 +39,13 @@ MODES = {
     2: "Balance over all NICs left",
     3: "Balance, and R2CC-AllReduce after a loss",
 }
+ON_FAILURE = {
+    "transfer_again": "then transfers again over the rails left",
+    "recompute": "then computes prompts again",
+    "reroute": "then the host of prompts answers alone",
+    "restart": "then its processes start again",
+}
+"""What a system does after its transport has stopped at a loss, by the name of the strategy."""
 
 
 def sentences(
@@ -53,7 +63,8 @@ def sentences(
         cells = [line for line in cells_of(lines) if line.system == system]
         told.append(_with_unmeasured(_system(frame[frame["system"] == system], own, cells), own))
     told.append(_by_fault(cells_of(lines)))
-    return [text for text in [*told, *_comparisons(frame), *training_sentences(frame), _elements(frame)] if text]
+    of_workloads = [*training_sentences(frame), *served_sentences(frame)]
+    return [text for text in [*told, *_comparisons(frame), *of_workloads, _elements(frame)] if text]
 
 
 def scope(frame: pd.DataFrame, setting: Setting) -> str:
@@ -70,7 +81,7 @@ def scope(frame: pd.DataFrame, setting: Setting) -> str:
         where += f" with {ranks}{setting.nics} NIC{'s' * (setting.nics > 1)}{rate} each"
     ends = (int(frame["size_bytes"].agg(end)) for end in ("min", "max"))
     sizes = ", " + " to ".join(dict.fromkeys(map(sized, ends))) if collectives else ""
-    how = _with_faults(frame, "a collective" if collectives else "a step")
+    how = _with_faults(frame, words_of(frame["workload"]).struck)
     soft = " Their RDMA is Soft-RoCE (rxe): nothing here is the speed of RDMA hardware." if setting.soft_rdma else ""
     return f"{len(frame)} trial{'s' * (len(frame) != 1)} of {what} over {where}{sizes}, {how}.{soft}"
 
@@ -226,6 +237,8 @@ def _system(trials: pd.DataFrame, lines: Sequence[Line], cells: Sequence[Line]) 
         return f"{name} stopped: {all_of_them} ended with an error{when}."
     ended = "stopped, as expected" if stopped["expected"].all() else "failed"
     lost = f". {len(stopped)} of its {len(faulted)} faulted trials {ended}" if len(stopped) else ""
+    if trials.iloc[0]["workload"] not in ALIKE:
+        return f"{name} {_went_on(faulted)}{lost}."
     if faulted["scenario"].nunique() > 1:
         return f"{name} {_over_scenarios(lines, cells, faulted)}{_partly(lines)}{lost}."
     known = [line for line in lines if line["slowdown"].n]
@@ -241,6 +254,13 @@ def _system(trials: pd.DataFrame, lines: Sequence[Line], cells: Sequence[Line]) 
     return f"{kept}{_lost(lines)}{_partly(lines)}{_nothing_after(faulted)}{_switch(faulted)}{lost}."
 
 
+def _went_on(faulted: pd.DataFrame) -> str:
+    """In how many scenarios a system went on, if there are several."""
+    scenarios = faulted["scenario"].nunique()
+    ran = faulted.loc[faulted["status"] != "failed", "scenario"].nunique()
+    return f"went on in {ran} of {scenarios} scenarios" if scenarios > 1 else "went on"
+
+
 def _no_slowdown(faulted: pd.DataFrame) -> str:
     slowed = int(faulted["disturbed_slowdown"].sum())
     if slowed:
@@ -248,8 +268,15 @@ def _no_slowdown(faulted: pd.DataFrame) -> str:
             "; how fast, against healthy iterations, is not known, because something else slowed these in "
             f"{slowed} of {plural(len(faulted), 'trial')}"
         )
-    why = "those on the old schedule, and the one that switches it, do not count: raise workload.iterations"
-    return f"; its T/T0 is not known: no trial has iterations both before and after the fault ({why})"
+    counts = words_of(faulted["workload"]).counts
+    old = "those on the old schedule, and the one that switches it, do not count: " if _may_switch(faulted) else ""
+    why = f"{old}raise workload.{counts}"
+    return f"; its T/T0 is not known: no trial has {counts} both before and after the fault ({why})"
+
+
+def _may_switch(trials: pd.DataFrame) -> bool:
+    """Whether it may change its schedule after a loss."""
+    return bool((trials["mode"].astype(int) > 1).any() or trials["switch_ms"].notna().any())
 
 
 def _nothing_after(faulted: pd.DataFrame) -> str:
@@ -257,7 +284,8 @@ def _nothing_after(faulted: pd.DataFrame) -> str:
     went_on = faulted[faulted["status"] != "failed"]
     without = int((went_on["slowdown"].isna() & ~went_on["disturbed_slowdown"].astype(bool)).sum())
     of = f"{without} of {plural(len(went_on), 'trial')}"
-    return f"; {of} {has(without)} no comparable iterations both before and after the fault" if without else ""
+    counts = words_of(faulted["workload"]).counts
+    return f"; {of} {has(without)} no comparable {counts} both before and after the fault" if without else ""
 
 
 def _over_scenarios(lines: Sequence[Line], cells: Sequence[Line], faulted_trials: pd.DataFrame) -> str:
@@ -281,10 +309,21 @@ def _over_scenarios(lines: Sequence[Line], cells: Sequence[Line], faulted_trials
     stopped = [scenario for scenario in faulted if scenario not in went_on]
     smaller = len(known_in - told)
     more = f"; the T/T0 of {smaller} more is known at smaller sizes only" if smaller else ""
-    more += f"; the T/T0 of {len(slowed)} more is not known" if slowed else ""
+    more += f"; the T/T0 of {len(slowed)} more is not known{_of_known(lines, slowed)}" if slowed else ""
     more += _nothing_after(faulted_trials)
     more += f"; it stopped in {', '.join(stopped)}" if stopped else ""
     return f"went on in {len(went_on)} of {len(faulted)} scenarios, {span}{_lost(cells)}{more}"
+
+
+def _of_known(lines: Sequence[Line], scenarios: Collection[str]) -> str:
+    """The worst trial of scenarios whose median is not known, which may be the worst of all; empty: none is known."""
+    known = {
+        scenario: max(values)
+        for scenario in scenarios
+        if (values := [v for li in lines if li.scenario == scenario and (v := li.worst["slowdown"]) == v])
+    }
+    told = "; ".join(f"{scenario}: {number(value)} in its worst known trial" for scenario, value in known.items())
+    return f" ({told})" if told else ""
 
 
 def _why_none(lines: Sequence[Line], faulted: Iterable[str], ran: set[str]) -> str:
@@ -313,6 +352,9 @@ def _kind(trial: "pd.Series") -> str:
         return "the planner's schedules"
     if algo not in ("", "ring"):
         return f"the schedule {algo}"
+    if trial["on_failure"]:
+        then = str(trial["on_failure"])
+        return f"stops at the first loss, {ON_FAILURE.get(then, f'then {then}')}"
     return MODES.get(int(trial["mode"]), f"mode {trial['mode']}")
 
 
@@ -401,7 +443,8 @@ def _ends(values: Sequence[float]) -> tuple[float, float]:
 
 def _comparisons(frame: pd.DataFrame) -> list[str]:
     """Systems that went on, in pairs, at the largest size: time after the fault in the same run and repeat."""
-    going = frame[frame["after_ms"].notna() & frame["faulted"]]
+    # Requests of two systems that began after a failure are not the same ones.
+    going = frame[frame["after_ms"].notna() & frame["faulted"] & frame["workload"].isin(ALIKE)]
     told, short, apart = [], list[tuple[int, int]](), 0
     several = going["case"].nunique() > 1
     for name, case in going.groupby("case", sort=False):

@@ -54,6 +54,12 @@ def percent(share: float) -> str:
     return NOTHING if share != share else f"{100 * share:.0f} %"
 
 
+def difference(share: float) -> str:
+    """A difference as whole percent, with its sign: ``+12``."""
+    told = number(round(100 * share)) if share == share else NOTHING
+    return f"+{told}" if share > 0 and told != "0" else told
+
+
 def plural(count: int, noun: str) -> str:
     """``1 trial``, ``3 trials``."""
     return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -72,6 +72,7 @@ for name, folder in (
     ("scripts", ""),
     ("conditions", ""),
     ("synthetic_run", "reports"),
+    ("served_trials", "reports"),
     ("served_run", "reports"),
     ("chromium_page", "reports"),
     ("workers", ""),

@@ -26,15 +26,19 @@ from reports.metrics.cost import not_known
 from reports.metrics.metric import Metric
 from reports.metrics.view import View
 from reports.trial import SIMULATED
-from reports.wording import NOT_KNOWN, STOPPED, ended, number, sized
+from reports.wording import NOT_KNOWN, STOPPED, difference, ended, number, sized
 
 REDRAWN_PER_S = 2
 """Low, because the cores belong to the systems being measured."""
 LIVE = ("before_gbs", "after_gbs")
 """The metrics of the live table."""
-LESS = ("hit_gbs", "repaired_gbs")
+LESS = ("hit_gbs", "repaired_gbs", "before_ttft_p50_ms", "during_tpot_over")
 """The metrics that the table omits on a narrow terminal; the report has them."""
-EXPLAINED = {"slowdown": "T/T0: after over before", "lost_ms": "lost: beyond healthy iterations"}
+EXPLAINED = {
+    "slowdown": "T/T0: after over before",
+    "lost_ms": "lost: beyond healthy iterations",
+    "during_ttft_over": "%: over the same requests of healthy trials",
+}
 UNKNOWN = "?"
 MARGIN = 8
 """Lines of the terminal that the table leaves for the lines above it."""
@@ -228,14 +232,17 @@ def _title(lines: Sequence[Line]) -> str:
 
 
 def _summary(lines: Sequence[Line], less: Collection[str]) -> Table:
-    """Every metric with a short name that any line has, in its unit; without those that `less` names."""
+    """Every column that any line has, in its unit; without those that `less` names."""
     points = any(line.points for line in lines)
-    metrics = [m for m in SHORT if m.name not in less and any(_shown(line, m) for line in lines)]
+    columns = {METRICS[name]: heading for line in lines for name, heading in line.columns.items()}
+    metrics = {m: text for m, text in columns.items() if m.name not in less and any(_shown(line, m) for line in lines)}
     shown = Table(title=_title(lines), box=SIMPLE)
     for heading in ("size", "system", *([_points_heading(lines)] if points else []), "trials"):
         shown.add_column(heading, justify="right" if heading == "size" else "left", no_wrap=True)
-    for metric in metrics:
-        shown.add_column(f"{metric.short}\n{metric.unit}", justify="right", no_wrap=True)
+    for metric, heading in metrics.items():
+        unit = "" if metric.unit == "requests" else metric.shown_unit  # which the heading says
+        first, _, rest = heading.partition(" ")
+        shown.add_column(f"{first}\n{f'{rest} {unit}'.strip()}", justify="right", no_wrap=True)
     for line in lines:
         about = [sized(line.size_bytes), line.system, *([line.points] if points else []), line.statuses]
         cells = [_shown(line, metric) for metric in metrics]
@@ -262,7 +269,8 @@ def _shown(line: Line, metric: Metric) -> str:
 def _in_words(line: Line) -> str:
     """A line of the table in words, for a terminal that is too narrow for the table."""
     about = " ".join(filter(None, (sized(line.size_bytes), line.system, line.points)))
-    measured = [f"{metric.short} {text}" for metric in SHORT if (text := _value_in_words(line, metric))]
+    columns = [(heading, METRICS[name]) for name, heading in line.columns.items()]  # two may share a heading
+    measured = [f"{heading} {text}" for heading, metric in columns if (text := _value_in_words(line, metric))]
     return f"{about}: {', '.join([line.statuses, *measured])}"
 
 
@@ -271,12 +279,14 @@ def _value_in_words(line: Line, metric: Metric) -> str:
     if metric.name not in line.values:
         return NOT_KNOWN if of else ""
     some = f"(known in {known} of {of})" if of else ""
-    unit = "" if metric.unit == metric.short else metric.unit
+    unit = "" if metric.unit == metric.short else metric.shown_unit
     return " ".join(filter(None, (shown_value(metric, line.values[metric.name]), unit, some)))
 
 
 def shown_value(metric: Metric, value: float) -> str:
     """The value with as many digits as in the report, so that a figure reads the same everywhere."""
+    if metric.percent:
+        return difference(value)
     return number(value, 15 if metric.aggregate == "total" else 3)
 
 

@@ -11,12 +11,13 @@ from harness.errors import ExitCode
 from harness.sweep.plan import Trial
 from reports import trial as stored
 from reports.metrics import METRICS, cost
-from reports.metrics.metric import Metric
+from reports.metrics.metric import ALIKE, Metric
 from reports.metrics.view import View
 from reports.wording import tally
 
 SHORT = [metric for metric in METRICS.values() if metric.short]
-"""The metrics that the terminal shows."""
+"""The metrics that the terminal shows of a trial, and in its table of collectives and of training."""
+SHORT_NAMES: Mapping[str, str] = MappingProxyType({metric.name: metric.short for metric in SHORT})
 
 
 class Line(NamedTuple):
@@ -32,6 +33,8 @@ class Line(NamedTuple):
     known_in: Mapping[str, tuple[int, int]] = MappingProxyType({})
     """Of metrics that something else made unknown in some trials, because it slowed their healthy iterations: in how
     many trials of how many they are known."""
+    columns: Mapping[str, str] = SHORT_NAMES
+    """The headings of the metrics that the table shows."""
 
 
 def last_attempts(records: Iterable[stored.Trial]) -> dict[str, stored.Trial]:
@@ -70,7 +73,30 @@ def table(records: Iterable[stored.Trial]) -> list[Line]:
     several = len({record.shown_scenario for record in last}) > 1
     for record in last:
         groups.setdefault((record.size_bytes, record.shown_system, _points(record, several)), []).append(record)
-    return [_line(*key, groups[key]) for key in sorted(groups)]
+    columns, found = _columns(last)
+    lines = [_line(*key, groups[key], columns) for key in sorted(groups)]
+    beside = [
+        {name: METRICS[name].together(values.get(record.trial_id) for record in groups[key])
+         for name, values in found.items()}
+        for key in sorted(groups)
+    ]  # fmt: skip
+    known = [{name: value for name, value in told.items() if value == value} for told in beside]
+    return [line._replace(values={**line.values, **more}) for line, more in zip(lines, known, strict=True)]
+
+
+def _columns(records: Sequence[stored.Trial]) -> tuple[Mapping[str, str], Mapping[str, Mapping[str, float]]]:
+    """The columns of the workload's first screen in the report, and of those that compare a trial with others the
+    values by trial. Of collectives and training, the short metrics, which a trial has by itself."""
+    kinds = {record.workload for record in records}
+    if kinds <= set(ALIKE):
+        return SHORT_NAMES, {}
+    from reports.measures import among_requests
+    from reports.screens import words_of
+
+    columns = words_of(kinds).terminal or SHORT_NAMES
+    values = among_requests(records, list(columns))
+    ids = [record.trial_id for record in records]
+    return columns, {str(name): dict(zip(ids, values[name], strict=True)) for name in values}
 
 
 def _points(record: stored.Trial, several: bool) -> str:
@@ -92,9 +118,12 @@ def _unknown(metric: Metric, views: Sequence[View]) -> int:
     return sum(bool(slowed(v)) and metric.value(v) is None for v in views) if metric.against_healthy else 0
 
 
-def _line(size_bytes: int, system: str, points: str, records: Sequence[stored.Trial]) -> Line:
+def _line(
+    size_bytes: int, system: str, points: str, records: Sequence[stored.Trial], columns: Mapping[str, str]
+) -> Line:
     counted = tally((r.status, r.expected) for r in records)
-    return Line(size_bytes, system, points, counted, told(records, SHORT), dict(_known_in(records)))
+    values = told(records, [METRICS[name] for name in columns])
+    return Line(size_bytes, system, points, counted, values, dict(_known_in(records)), columns)
 
 
 def _known_in(records: Sequence[stored.Trial]) -> Iterator[tuple[str, tuple[int, int]]]:

@@ -112,7 +112,7 @@ def caption(frame: pd.DataFrame) -> str:
     """Describes the figure, with the number of trials."""
     conclusive = int((frame["faulted"] & (frame["status"] != "inconclusive")).sum())
     return (
-        f"Times from the fault's effect ({EFFECT}) to each of its signs, by system, over all sizes, "
+        f"Times from the fault's effect ({EFFECT}) to each of its signs, by system{style.over_sizes(frame)}, "
         f"{plural(conclusive, 'trial')} ({_known(frame)}); every dot is one trial, "
         f"the bars are medians.{_about_lines(frame)}{in_sentences(at_their_ends(frame))}"
         + (f" Here {told}." if (told := _uncertain(frame)) else "")

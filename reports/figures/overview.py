@@ -1,4 +1,5 @@
-"""The first figure of a report: each system's speed before and after the fault, and the time that it lost."""
+"""The first figure of a report: what each system did after the fault, in the two panels of its workload
+(`reports.screens`), as speed before and after it beside the time lost."""
 
 import textwrap
 from collections import Counter
@@ -12,9 +13,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from reports.cells import cells_of, nothing_after, value_text
 from reports.figures import style
 from reports.headline import Line
-from reports.overview import cells_of, nothing_after, speed, unit
+from reports.metrics import METRICS
+from reports.screens import Panel, screen_of
+from reports.stats import Estimate
 from reports.wording import NOT_KNOWN, NOT_MEASURED, NOTHING_AFTER, number, plain, plural, sized
 
 Row = Sequence[Line]
@@ -43,47 +47,56 @@ LONGEST = 300
 
 
 def draw(lines: Sequence[Line]) -> Figure:
-    """A row for each system and fault: a hollow mark for the healthy speed, a full one for the speed after the fault;
-    beside them the time lost."""
-    rows = shown(lines)
+    """A row for each system and fault: in a panel of marks a hollow and a full one, as for the healthy speed and the
+    speed after the fault; in a panel of bars one."""
+    rows, screen = shown(lines), screen_of(lines)
     labels = ["\n".join(textwrap.wrap(name, LABEL_NARROW if style.narrow() else LABEL)) for name in names(rows)]
     row_in, letters = _row_in(labels)
     height = row_in * len(rows) + 0.9
     with style.applied():
         figure = style.sheet(style.WIDTH_IN, 2 * height + 0.4 if style.narrow() else height + 0.25)
-        if style.narrow():
-            left, right = figure.subplots(2, 1)
-        else:
-            left, right = figure.subplots(1, 2, sharey=True, width_ratios=(1.25, 1))
+        beside: dict[str, Any] = {} if style.narrow() else {"sharey": True, "width_ratios": (1.25, 1)}
+        axes = figure.subplots(*((2, 1) if style.narrow() else (1, 2)), **beside)
         looks = style.looks(list(dict.fromkeys(row[0].system for row in rows)))
-        known = [line for row in rows for line in row if line[f"before_{speed(lines)}"].n]
-        middle = max((line[f"before_{speed(lines)}"].median for line in known), default=0.0) / 2
-        for y, row in enumerate(rows):
-            look = looks[row[0].system]
-            for line in row:
-                _speeds(left, y, line, look, speed(lines))
-                _lost(right, y, line, look, letters)
-            _ended(left, y, row, look, speed(lines), middle, letters)
-        _rows(left, labels, letters)
-        axis = {"gbs": "bus bandwidth", "tokens_s": "trained", "ms": "an iteration"}[speed(lines)]
-        left.set_xlabel(f"{axis} ({unit(lines)})")
-        left.set_xlim(0, left.get_xlim()[1] * ROOM)
-        right.set_xlabel("time lost against healthy (ms)")
-        if style.narrow():
-            _rows(right, labels, letters)
-        if not any(line["lost_ms"].n for row in rows for line in row):
-            right.set_xticks([])
-            style.empty(right, "no time lost is known")
-        low, high = right.get_xlim()
-        right.set_xlim(min(0.0, low), max(high, 1.0))
-        for ax in (left, right) if style.narrow() else (right,):
-            if not len(ax.get_xticks()):
-                continue
-            ax.xaxis.set_major_locator(MaxNLocator(MOST_TICKS_NARROW if style.narrow() else MOST_TICKS))
-        hollow = Line2D([], [], color="#444444", marker="o", markerfacecolor="white", linestyle="none", label="healthy")
-        full = Line2D([], [], color="#444444", marker="o", linestyle="none", label="after the fault")
+        for at, (ax, panel) in enumerate(zip(axes, screen.panels, strict=True)):
+            for y, row in enumerate(rows):
+                for line in row:
+                    (_marks if panel.hollow else _bar)(ax, y, line, looks[row[0].system], panel, letters)
+            if not at or style.narrow():
+                _rows(ax, labels, letters)
+            _axis(ax, panel, rows)
+            if not at:
+                _say_ends(ax, rows, looks, panel, letters)
+        hollow = Line2D(
+            [], [], color="#444444", marker="o", markerfacecolor="white", linestyle="none", label=screen.marks[0]
+        )
+        full = Line2D([], [], color="#444444", marker="o", linestyle="none", label=screen.marks[1])
         style.legend_of(figure, [hollow, full])
     return figure
+
+
+def _axis(ax: Axes, panel: Panel, rows: Sequence[Row]) -> None:
+    """The panel's axis of values, from 0, or around it."""
+    ax.set_xlabel(panel.axis)
+    if panel.none and not any(line[panel.full].n or _hollow(panel, line).n for row in rows for line in row):
+        ax.set_xticks([])
+        style.empty(ax, panel.none)
+    low, high = ax.get_xlim()
+    if panel.percent:
+        ax.axvline(0, color="#444444", linewidth=0.8, zorder=0)
+        low, high = ax.get_xlim()
+        ax.set_xlim(min(-1.0, low), max(1.0, high))
+    elif panel.hollow:
+        ax.set_xlim(0, high * ROOM)
+    else:
+        ax.set_xlim(min(0.0, low), max(high, 1.0))
+    if (style.narrow() or not panel.hollow) and len(ax.get_xticks()):
+        ax.xaxis.set_major_locator(MaxNLocator(MOST_TICKS_NARROW if style.narrow() else MOST_TICKS))
+
+
+def _hollow(panel: Panel, line: Line) -> Estimate:
+    """What the hollow mark shows; of bars, which have none, what the bar shows."""
+    return line[panel.hollow or panel.full]
 
 
 def _row_in(labels: Sequence[str]) -> tuple[float, float]:
@@ -98,7 +111,7 @@ def _row_in(labels: Sequence[str]) -> tuple[float, float]:
 def shown(lines: Sequence[Line]) -> list[Row]:
     """The rows of the figure. Where there are too many, those of a system that stopped share one, as do those that were
     not measured. The others are kept or left out for all systems that have them (`_kept`)."""
-    cells = cells_of(lines)
+    cells = drawable(lines)
     if len(cells) <= MOST_ROWS:
         return [[line] for line in cells]
     rows: dict[tuple[str, str], list[Line]] = {}
@@ -107,6 +120,12 @@ def shown(lines: Sequence[Line]) -> list[Row]:
     ended = [row for row in rows.values() if _end(row[0])][:MOST_ROWS]
     kept = {id(line) for row in [*ended, *_kept(_groups(cells), MOST_ROWS - len(ended))] for line in row}
     return [row for row in rows.values() if id(row[0]) in kept]
+
+
+def drawable(lines: Sequence[Line]) -> list[Line]:
+    """The cells of the figure; serving beside other workloads has no number in common with them."""
+    workloads = screen_of(lines).workloads
+    return [line for line in cells_of(lines) if line.workload in workloads]
 
 
 def _groups(cells: Sequence[Line]) -> list[Row]:
@@ -170,25 +189,35 @@ def names(rows: Sequence[Row]) -> list[str]:
     return [plain(text if len(text) <= LONGEST else text[: LONGEST - 1] + "\N{HORIZONTAL ELLIPSIS}") for text in texts]
 
 
-def _speeds(ax: Axes, y: int, line: Line, look: style.Look, kind: str) -> None:
-    color, marker = look.color, look.marker
-    before, after = line[f"before_{kind}"], line[f"after_{kind}"]
-    if before.n and after.n:
-        ax.plot([before.median, after.median], [y, y], color=color, linewidth=1.4, alpha=0.5, zorder=1)
-    if before.n:
-        ax.plot(before.median, y, marker, color=color, markerfacecolor="white", markersize=6.5, zorder=2)
-    if after.n:
-        if after.low == after.low:
-            ax.hlines(y, after.low, after.high, color=color, linewidth=3, alpha=0.45, zorder=1)
-        ax.plot(after.median, y, marker, color=color, markersize=6.5, zorder=3)
+def _marks(ax: Axes, y: int, line: Line, look: style.Look, panel: Panel, letters: float) -> None:
+    color, marker, factor = look.color, look.marker, 100 if panel.percent else 1
+    hollow, full = line[panel.hollow], line[panel.full]
+    if hollow.n and full.n:
+        ends = [factor * hollow.median, factor * full.median]
+        ax.plot(ends, [y, y], color=color, linewidth=1.4, alpha=0.5, zorder=1)
+    if hollow.n:
+        ax.plot(factor * hollow.median, y, marker, color=color, markerfacecolor="white", markersize=6.5, zorder=2)
+    # A healthy speed is no result.
+    for told in [full, hollow] if panel.percent else [full]:
+        if told.n and told.low == told.low:
+            ax.hlines(y, factor * told.low, factor * told.high, color=color, linewidth=3, alpha=0.45, zorder=1)
+    if full.n:
+        ax.plot(factor * full.median, y, marker, color=color, markersize=6.5, zorder=3)
 
 
-def _ended(ax: Axes, y: int, row: Row, look: style.Look, kind: str, middle: float, letters: float) -> None:
+def _say_ends(ax: Axes, rows: Sequence[Row], looks: dict[str, style.Look], panel: Panel, letters: float) -> None:
+    known = [line[panel.hollow].median for row in rows for line in row if line[panel.hollow].n]
+    middle = sum(ax.get_xlim()) / 2 if panel.percent else max(known, default=0.0) / 2
+    for y, row in enumerate(rows):
+        _ended(ax, y, row, looks[row[0].system], panel, middle, letters)
+
+
+def _ended(ax: Axes, y: int, row: Row, look: style.Look, panel: Panel, middle: float, letters: float) -> None:
     """Says why nothing follows: beside the healthy marks, on the side where there is room."""
     why = _end(row[0]) or (NOTHING_AFTER if nothing_after(row[0]) else "")
     if not why:
         return
-    speeds = [line[f"before_{kind}"].median for line in row if line[f"before_{kind}"].n] or [0.0]
+    speeds = [line[panel.hollow].median for line in row if line[panel.hollow].n] or [0.0]
     side, away, x = ("right", -9, min(speeds)) if min(speeds) > middle else ("left", 9, max(speeds))
     ax.annotate(
         why,
@@ -202,8 +231,8 @@ def _ended(ax: Axes, y: int, row: Row, look: style.Look, kind: str, middle: floa
     )
 
 
-def _lost(ax: Axes, y: int, line: Line, look: style.Look, letters: float) -> None:
-    lost = line["lost_ms"]
+def _bar(ax: Axes, y: int, line: Line, look: style.Look, panel: Panel, letters: float) -> None:
+    lost = line[panel.full]
     beside: dict[str, Any] = {
         "xytext": (4, 0),
         "textcoords": "offset points",
@@ -211,7 +240,7 @@ def _lost(ax: Axes, y: int, line: Line, look: style.Look, letters: float) -> Non
         "fontsize": min(8.0, letters),
     }
     if not lost.n:
-        if line.disturbed:
+        if line.unknown(METRICS[panel.full]):
             ax.annotate(NOT_KNOWN, (0, y), **beside)
         return
     ax.barh(y, lost.median, 0.55, color=look.color, hatch=look.hatch if line.run else "", edgecolor="white", alpha=0.85)
@@ -226,10 +255,10 @@ def caption(lines: Sequence[Line]) -> str:
     rows = shown(lines)
     sizes = ", ".join(dict.fromkeys(sized(line.size_bytes) for row in rows for line in row if line.size_bytes))
     at = f", at {sizes}" if sizes else ""
-    what = f"Speed healthy (hollow) and after the fault (full), and the time lost{at}"
+    what = f"{screen_of(lines).caption}{at}"
     missing = any(not line.conclusive for row in rows for line in row)
     why = f" {NOT_MEASURED.capitalize()}: every trial is inconclusive." if missing else ""
-    return f"{what}: {style.INTERVAL_NOTE}.{why}{_left_out(rows, cells_of(lines))}"
+    return f"{what}: {style.INTERVAL_NOTE}.{why}{_left_out(rows, drawable(lines))}"
 
 
 def _left_out(rows: Sequence[Row], cells: Sequence[Line]) -> str:
@@ -270,7 +299,7 @@ def result(lines: Sequence[Line]) -> str:
     """The result in words, for readers who cannot see the figure."""
     rows = shown(lines)
     told = "; ".join(_told(row, name, lines) for row, name in zip(rows, names(rows), strict=True))
-    return f"{told}.{_left_out(rows, cells_of(lines))}"
+    return f"{told}.{_left_out(rows, drawable(lines))}"
 
 
 def _told(row: Row, name: str, lines: Sequence[Line]) -> str:
@@ -280,12 +309,32 @@ def _told(row: Row, name: str, lines: Sequence[Line]) -> str:
         who = ", ".join(dict.fromkeys([*name.split(", "), row[0].scenario]))
     if _end(row[0]) == NOT_MEASURED:
         return f"{who}: {NOT_MEASURED}"
-    kind, line = speed(lines), row[0]
-    before, after, lost = line[f"before_{kind}"], line[f"after_{kind}"], line["lost_ms"]
-    healthy = sorted(each[f"before_{kind}"].median for each in row if each[f"before_{kind}"].n)
-    speeds = " to ".join(dict.fromkeys(map(number, healthy[:1] + healthy[-1:]))) or number(before.median)
-    ends = f"{speeds} {unit(lines)} healthy"
-    ends += f", {number(after.median)} after the fault" if after.n else ", stopped" if line.stopped else ""
-    ends += f", {NOTHING_AFTER}" if nothing_after(line) else ""
-    ends += f", {number(lost.median)} ms lost" if lost.n else ", time lost not known" if line.disturbed else ""
-    return f"{who}: {ends}"
+    screen, line = screen_of(lines), row[0]
+    ends = [_panel_told(row, panel) if panel.told[0] else _speeds_told(row, panel) for panel in screen.panels[:1]]
+    ends += ["stopped"] if line.stopped and not line.runs_after else []
+    ends += [NOTHING_AFTER] if nothing_after(line) else []
+    ends += [_panel_told(row, panel) for panel in screen.panels[1:]]
+    return f"{who}: {', '.join(filter(None, ends))}"
+
+
+def _speeds_told(row: Row, panel: Panel) -> str:
+    """Of a panel of speeds, the unit of which is said once."""
+    before, after = METRICS[panel.hollow], row[0][panel.full]
+    healthy = sorted(each[before.name].median for each in row if each[before.name].n)
+    speeds = " to ".join(dict.fromkeys(map(number, healthy[:1] + healthy[-1:]))) or number(None)
+    told = f"{speeds} {before.unit} healthy"
+    return f"{told}, {number(after.median)} after the fault" if after.n else told
+
+
+def _panel_told(row: Row, panel: Panel) -> str:
+    """Of any other panel, each number with its words."""
+    line, metric = row[0], METRICS[panel.full]
+    if not panel.hollow:
+        value, unknown = line[metric.name], line.unknown(metric)
+        return f"{number(value.median)} {metric.unit} lost" if value.n else "time lost not known" if unknown else ""
+    told = [
+        f"{value_text(METRICS[name], line[name].median)} % {words}"
+        for name, words in zip((panel.hollow, panel.full), panel.told, strict=True)
+        if line[name].n
+    ]
+    return f"{panel.axis.partition(' (')[0]}: {', '.join(told)}" if told else ""

@@ -11,9 +11,9 @@ import seaborn as sns
 from matplotlib.axes import Axes
 
 from reports import stats
+from reports.cells import listed_and
 from reports.figures import style
 from reports.metrics import METRICS
-from reports.overview import listed_and
 from reports.wording import NOT_MEASURED, NOTHING_AFTER, not_known, sized
 
 CELL = ["size_bytes", "system"]

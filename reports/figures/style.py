@@ -181,7 +181,12 @@ def sizes_of(frame: pd.DataFrame) -> list[int]:
 
 
 def size_axis(ax: Axes, sizes: Sequence[int]) -> None:
-    """Labels the x axis with sizes as categories 0, 1, ..."""
+    """Labels the x axis with sizes as categories 0, 1, ...; a workload without a size has one, without a label."""
+    if not any(sizes):
+        ax.set_xticks([])
+        ax.set_xlim(-0.5, 0.5)
+        ax.set_xlabel("by system, as in the legend")
+        return
     ax.set_xticks(range(len(sizes)), [sized(size) for size in sizes])
     ax.set_xlim(-0.5, len(sizes) - 0.5)
     ax.set_xlabel("message size")

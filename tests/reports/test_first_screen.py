@@ -12,14 +12,16 @@ import pytest
 from chromium_page import ChromiumPage, chromium
 from synthetic_run import make_run
 
+from reports.cells import cells_of
 from reports.figures import overview as figure
 from reports.figures import style
 from reports.headline import Line, headline
 from reports.load import load_folder, load_folders
 from reports.measures import trial_frame
-from reports.overview import cells_of, overview, scope_note, unit
+from reports.overview import overview, scope_note
 from reports.page import html
 from reports.report import content
+from reports.screens import screen_of
 from reports.summary import sentences
 from reports.wording import number
 
@@ -98,17 +100,17 @@ def test_the_first_table_says_which_cells_its_ranges_are_without(holed: pd.DataF
     for system in ("failstop", "hot_repair"):
         row = rows[system]
         assert row.unmeasured == "not measured: rate_limit, collective all_reduce"
-        for cell in (row.healthy, row.after, row.slowdown, row.lost):
+        for cell in (row["healthy"], row["after"], row["slowdown"], row["lost"]):
             assert cell.caveat.endswith("1 of 6 cells not measured"), cell
     for row in (rows["balance"], *overview(headline(frame))):
         assert not row.unmeasured
-        assert "not measured" not in "".join(c.caveat for c in row.cells)
+        assert "not measured" not in "".join(c.caveat for c in row.cells.values())
 
 
 def test_a_system_of_which_nothing_was_measured_says_so(frame: pd.DataFrame) -> None:
     holed = without(frame, frame["system"] == "balance")
     row = next(row for row in overview(headline(holed)) if row.system == "balance")
-    assert row.unmeasured == "not measured: all cells" and row.lost.text == row.healthy.text == "\N{EN DASH}"
+    assert row.unmeasured == "not measured: all cells" and row["lost"].text == row["healthy"].text == "\N{EN DASH}"
     assert "balance: not measured, because every trial is inconclusive: all cells." in sentences(holed, [])
 
 
@@ -119,7 +121,7 @@ def test_a_number_that_is_not_known_anywhere_says_so_of_each_size_and_without_wh
     made.loc[slowed, ["disturbed", "disturbed_slowdown"]] = ["slowed", True]
     made.loc[own, ["slowdown", "lost_ms"]] = float("nan")
     row = next(row for row in overview(headline(made)) if row.system == "balance")
-    for cell in (row.slowdown, row.lost):
+    for cell in (row["slowdown"], row["lost"]):
         assert cell.text == "not known" and cell.detail == "not known in 12 of 12 trials at 64KiB"
         assert cell.caveat.splitlines() == ["not known in 10 of 10 trials at 8MiB", "1 of 6 cells not measured"]
 
@@ -131,9 +133,9 @@ def test_a_system_that_stopped_says_how_often_without_an_error(frame: pd.DataFra
     row = next(row for row in overview(own) if row.system == "failstop")
     at_size = hung & (frame["size_bytes"] == SIZE)
     known = number(frame.loc[~hung, "error_after_ms"].max())
-    assert row.after.text == "stopped"
-    assert row.after.caveat == f"at most {known} ms after the fault; without an error: {at_size.sum()} of 8 trials"
-    assert row.after.detail == f"without an error: {hung.sum() - at_size.sum()} of 8 trials at other sizes"
+    assert row["after"].text == "stopped"
+    assert row["after"].caveat == f"at most {known} ms after the fault; without an error: {at_size.sum()} of 8 trials"
+    assert row["after"].detail == f"without an error: {hung.sum() - at_size.sum()} of 8 trials at other sizes"
 
 
 def test_a_smaller_size_that_was_not_measured_is_named_with_it(frame: pd.DataFrame) -> None:
@@ -323,7 +325,7 @@ def test_a_run_without_a_conclusive_trial_says_why_and_keeps_the_unit(frame: pd.
     none = without(frame, rows).assign(reason=why, before_ms=float("nan"))
     (told,) = [text for text in sentences(none, []) if "stayed inconclusive" in text]
     assert told.endswith(f". Reason: {why} ({len(none)} times).")
-    assert unit(headline(none)) == "GB/s"
+    assert screen_of(headline(none)).unit == "GB/s"
 
 
 def test_of_many_cells_without_a_fault_the_first_are_shown(frame: pd.DataFrame) -> None:
@@ -443,7 +445,7 @@ def test_the_latest_stop_of_all_sizes_stands_with_its_size(frame: pd.DataFrame) 
     late = (frame["system"] == "failstop") & (frame["size_bytes"] < SIZE) & (frame["status"] == "failed")
     made = frame[frame["scenario"] == "nic_down"].assign(error_after_ms=frame["error_after_ms"].mask(late, 506.0))
     (row,) = [row for row in overview(headline(made)) if row.system == "failstop"]
-    assert (row.after.text, row.after.detail) == ("stopped", "at most 506 ms after the fault at 64KiB")
+    assert (row["after"].text, row["after"].detail) == ("stopped", "at most 506 ms after the fault at 64KiB")
 
 
 def test_when_a_system_stopped_is_told_of_the_size_shown_known_and_not_known(frame: pd.DataFrame) -> None:
@@ -457,7 +459,7 @@ def test_when_a_system_stopped_is_told_of_the_size_shown_known_and_not_known(fra
     )
     (row,) = [row for row in overview(headline(made[made["scenario"] == "nic_down"])) if row.system == "failstop"]
     caveat = "at most 506 ms after the fault at 64KiB; when is not known in 2 of 4 trials at 8MiB"
-    assert (row.after.text, row.after.caveat, row.after.detail) == ("stopped", caveat, "")
+    assert (row["after"].text, row["after"].caveat, row["after"].detail) == ("stopped", caveat, "")
 
 
 def test_an_error_whose_time_is_known_counts_beside_others_of_its_cell_that_are_not(frame: pd.DataFrame) -> None:
@@ -472,7 +474,7 @@ def test_an_error_whose_time_is_known_counts_beside_others_of_its_cell_that_are_
     )
     (row,) = overview(headline(made))
     told = f"at most 9000 ms after the fault; when is not known in {unsure.sum()} of {len(made)} trials"
-    assert (row.after.text, row.after.caveat) == ("stopped", told) and unsure.sum() >= 1
+    assert (row["after"].text, row["after"].caveat) == ("stopped", told) and unsure.sum() >= 1
 
 
 def test_the_worst_trial_is_one_of_all_that_are_known(frame: pd.DataFrame) -> None:
@@ -487,5 +489,37 @@ def test_the_worst_trial_is_one_of_all_that_are_known(frame: pd.DataFrame) -> No
     lines = headline(known)
     assert any(not line["lost_ms"].n and line.worst["lost_ms"] == 9000 for line in lines)
     (row,) = overview(lines)
-    assert row.lost.detail == "worst trial 9000 ms"
+    assert row["lost"].detail == "worst trial 9000 ms"
     assert "at most 9000 ms" in " ".join(sentences(known, []))
+
+
+def test_a_range_names_the_cells_that_it_is_without_and_their_worst_trial(frame: pd.DataFrame) -> None:
+    """A cell whose median is not known may be the worst of all, and vanished from the range without a word."""
+    rows = of(frame, "balance", "flap", "all_reduce")
+    some = frame[rows].index[:1]
+    made = frame.copy()
+    made.loc[some, ["disturbed_slowdown", "slowdown"]] = [True, float("nan")]
+    made.loc[frame[rows].index[1:], "slowdown"] = 5.84
+    row = next(row for row in overview(headline(made)) if row.system == "balance")
+    without_it = "without flap, collective all_reduce: not known in 1 of 2 trials, 5.84 in the other"
+    assert "5.84" not in row["slowdown"].text and row["slowdown"].caveat == without_it
+    (own,) = [text for text in sentences(made, []) if text.startswith("balance (")]
+    assert "not known in 1 of" in own
+    alone = made[(made["system"] == "balance") & (made["collective"] == "all_reduce")]
+    alone = alone[(alone["scenario"] != "rate_limit") & (alone["size_bytes"] == SIZE)]
+    (row,) = overview(headline(alone))
+    assert row["slowdown"].caveat.splitlines() == [
+        "nic_down, collective all_reduce only", without_it,
+    ]  # fmt: skip
+    (own,) = [text for text in sentences(alone, []) if text.startswith("balance (")]
+    assert "the T/T0 of 1 more is not known (flap: 5.84 in its worst known trial)" in own
+
+
+def test_a_smaller_size_names_the_cells_that_its_range_is_without(frame: pd.DataFrame) -> None:
+    small = (frame["system"] == "balance") & (frame["scenario"] == "flap") & (frame["size_bytes"] < SIZE)
+    made = frame.copy()
+    rows = made[small & (made["collective"] == "all_reduce")].index
+    made.loc[rows, ["disturbed_slowdown", "slowdown"]] = [True, float("nan")]
+    row = next(row for row in overview(headline(made)) if row.system == "balance")
+    told = "at 64KiB (without flap, collective all_reduce: not known in 2 of 2 trials)"
+    assert told in row["slowdown"].detail

@@ -70,9 +70,9 @@ def test_the_first_table_tells_every_size(lines: list[Line]) -> None:
         large, small = (f"{of[size, 'all_reduce']:.3g} to {of[size, 'all_gather']:.3g}" for size in (8 << 20, 64 << 10))
         worst = "worst: nic_down, collective all_gather"
         model, *_ = {number(li.model) for li in lines if li.system == name}
-        assert shown[name].slowdown.text == large
-        assert shown[name].slowdown.detail == f"{worst}\nmodel {model}\n{small} at 64KiB"
-        assert shown[name].lost.detail.endswith(" at 64KiB")
+        assert shown[name]["slowdown"].text == large
+        assert shown[name]["slowdown"].detail == f"{worst}\nmodel {model}\n{small} at 64KiB"
+        assert shown[name]["lost"].detail.endswith(" at 64KiB")
 
 
 def test_a_system_that_stops_at_one_fault_and_survives_another_tells_both(frame: pd.DataFrame) -> None:
@@ -81,7 +81,7 @@ def test_a_system_that_stops_at_one_fault_and_survives_another_tells_both(frame:
     milder = milder.assign(scenario="slow", case=milder["case"] + ", slow", model=None)
     both = pd.concat([frame, milder])
     (row,) = [row for row in overview(headline(both)) if row.system == "failstop"]
-    assert row.after.text != "stopped" and row.after.caveat == "stopped: nic_down"
+    assert row["after"].text != "stopped" and row["after"].caveat == "stopped: nic_down"
     (said,) = [text for text in sentences(both, []) if text.startswith("failstop (")]
     assert "went on in 1 of 2 scenarios" in said and "; it stopped in nic_down. 12 of its 24" in said
     # One fault, which stopped one of the collectives.
@@ -89,14 +89,14 @@ def test_a_system_that_stops_at_one_fault_and_survives_another_tells_both(frame:
     one_of_them = both[~stopped & ((both["scenario"] != "slow") | (both["operation"] == "all_gather"))]
     one_of_them = one_of_them.assign(scenario="nic_down")
     (row,) = [row for row in overview(headline(one_of_them)) if row.system == "failstop"]
-    assert row.after.caveat.endswith("stopped: nic_down, collective all_reduce")
+    assert row["after"].caveat.endswith("stopped: nic_down, collective all_reduce")
 
 
 def test_what_the_rate_does_not_limit_has_no_share_of_it(frame: pd.DataFrame) -> None:
     """A share of the NICs' limit beside several collectives says of which it is."""
     of_reduces = frame.assign(share=frame["share"].where(frame["operation"] == "all_reduce"))
     (row,) = [row for row in overview(headline(of_reduces)) if row.system == "balance"]
-    assert row.healthy.detail.endswith(" of the NICs' limit of all_reduce")
+    assert row["healthy"].detail.endswith(" of the NICs' limit of all_reduce")
     assert any("the bus bandwidth of all_reduce was" in text for text in sentences(of_reduces, []))
     assert any("the bus bandwidth was" in text for text in sentences(frame, []))
     unlimited = frame.assign(limit_gbs=None, limit_after_gbs=None)
@@ -150,9 +150,9 @@ def test_words_and_first_table_tell_one_range_over_all_collectives_and_faults(fr
     for row in (row for row in overview(lines) if row.system in GOING):
         (said,) = [text for text in texts if text.startswith(f"{row.system} (")]
         ends = re.findall(r"([0-9.]+) \((\w+, collective all_\w+), 8MiB\)", said)
-        assert " to ".join(value for value, _ in ends) == row.slowdown.text, said
+        assert " to ".join(value for value, _ in ends) == row["slowdown"].text, said
         assert [where for _, where in ends] == ["nic_down, collective all_reduce", "slow, collective all_gather"]
         cells = [li["before_gbs"].median for li in lines if li.system == row.system and li.size_bytes == 8 << 20]
-        assert row.healthy.text == f"{min(cells):.3g} to {max(cells):.3g}"
+        assert row["healthy"].text == f"{min(cells):.3g} to {max(cells):.3g}"
     shares = [100 * line["share"].median for line in lines if line.size_bytes == 8 << 20]
     assert any(f"was {min(shares):.0f} to {max(shares):.0f} % of what" in text for text in texts)

@@ -423,7 +423,7 @@ def test_a_median_that_a_trial_of_scattered_healthy_iterations_could_move_is_not
     (numbers,) = (truth(each) for each in cells(new).values())
     assert {name: value for name, value in numbers.items() if name == "lost_ms"} == told
     (row,) = overview(headline(trial_frame([new])))
-    assert row.lost.text == ("10 ms" if told else "not known")
+    assert row["lost"].text == ("10 ms" if told else "not known")
 
 
 def test_a_bound_with_an_unmeasured_cell_is_not_held() -> None:
@@ -462,8 +462,8 @@ def test_a_time_lost_that_is_not_known_in_the_new_run_is_no_regression() -> None
     (held,) = bounds.held(frame, {"bound": [{"metric": "lost_ms", "max": 1e9}]})
     assert held.met is None, "no bound holds for a number that nobody knows"
     (row,) = overview(headline(frame))
-    assert (row.lost.text, row.lost.caveat) == ("not known", "not known in 1 of 1 trial")
-    assert row.slowdown.text == "not known", "no loss of a NIC makes a collective six times as fast"
+    assert (row["lost"].text, row["lost"].caveat) == ("not known", "not known in 1 of 1 trial")
+    assert row["slowdown"].text == "not known", "no loss of a NIC makes a collective six times as fast"
     assert "What 1 trial lost is not known, nor is the T/T0 of 1: " in remarks(headline(frame))[0]
     told_of = "ime lost and T/T0 not known: the iterations before the fault were slower"
     assert f"t{told_of}" in trial_line(new.trials[0], 1.0)
@@ -518,7 +518,7 @@ def test_a_slow_iteration_before_the_fault_leaves_the_medians_that_say_that_it_c
     new = replace(run, trials=(run.trials[0].model_copy(update={"iterations": slowed}),))
     (line,) = headline(trial_frame([new]))
     assert (line.disturbed, line.disturbed_slowdown, line["slowdown"].median) == (1, 0, 1.5)
-    assert overview([line])[0].slowdown.text == "1.5"
+    assert overview([line])[0]["slowdown"].text == "1.5"
     assert "What 1 trial lost is not known: " in remarks([line])[0]
 
 
@@ -542,7 +542,7 @@ def test_a_stall_in_the_mean_hides_no_healthy_iterations_that_were_slower_than_t
     (line,) = headline(trial_frame([new]))
     assert (line.disturbed, line.disturbed_slowdown, line["slowdown"].n, line["lost_ms"].n) == (not known, 1, 0, known)
     (row,) = overview([line])
-    assert (row.slowdown.text, row.lost.text) == ("not known", lost)
+    assert (row["slowdown"].text, row["lost"].text) == ("not known", lost)
     told = f"{'' if known else 'time lost and '}T/T0 not known: the iterations before the fault were slower than those"
     assert told in trial_line(new.trials[0], 1.0)
 

@@ -11,12 +11,15 @@ from synthetic_run import stored_run
 from reports.bounds import held
 from reports.compare import compare, regressions
 from reports.figures import overview as figure
+from reports.figures import slowdown
 from reports.headline import headline
 from reports.load import load_folders
 from reports.measures import trial_frame
 from reports.metrics import METRICS
+from reports.overview import overview
 from reports.report import write_report
 from reports.rules import DEFAULT
+from reports.screens import screen_of
 from reports.setting import setting_of
 from reports.summary import scope, sentences
 from reports.trial import SCHEMA, Trial
@@ -268,3 +271,28 @@ def test_what_a_step_costs_is_told_of_all_systems_side_by_side(tmp_path: Path) -
     assert frame["overhead"].tolist() == pytest.approx([0.5] * 6)
     text = " ".join(sentences(frame, []))
     assert "A step after dies takes longer than one before it by: balance 50 %, balance_model (simulated) 50 %." in text
+
+
+def test_the_speed_is_in_tokens_even_where_none_is_known_before_the_fault(tmp_path: Path) -> None:
+    struck = trial("dies", LOSSES)
+    late = [i.model_copy(update={"phase": "hit"}) if i.phase == "before" else i for i in struck.iterations]
+    folder = stored_run(tmp_path, "training", struck.model_copy(update={"iterations": tuple(late)}))
+    lines = headline(trial_frame(load_folders([folder])))
+    assert screen_of(lines).unit == "tokens/s"
+    (row,) = overview(lines)
+    assert row["healthy"].text == "\N{EN DASH}" and row["after"].text != "\N{EN DASH}"
+
+
+def test_a_remedy_names_the_key_of_training(tmp_path: Path) -> None:
+    struck = trial("dies", LOSSES)
+    only = [i.model_copy(update={"phase": "hit"}) for i in struck.iterations if i.phase != "repaired"]
+    folder = stored_run(tmp_path, "training", struck.model_copy(update={"iterations": tuple(only)}))
+    text = " ".join(sentences(trial_frame(load_folders([folder])), []))
+    assert "no trial has steps both before and after the fault" in text and "raise workload.steps)" in text
+
+
+def test_a_figure_of_training_has_no_axis_of_sizes(tmp_path: Path) -> None:
+    folder = stored_run(tmp_path, "training", trial("healthy_before", LOSSES), trial("dies", LOSSES))
+    frame = trial_frame(load_folders([folder]))
+    (ax,) = slowdown.draw(frame[frame["scenario"] == "dies"]).axes
+    assert ax.get_xlabel() == "by system, as in the legend" and not len(ax.get_xticks())

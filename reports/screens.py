@@ -1,0 +1,216 @@
+"""What the first screen of a report shows, by kind of workload: the columns of its table, the panels of its figure, the
+columns of the terminal's table, and the words for what runs. A workload has one record, from which all of these derive.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from reports import cells, served
+from reports.cells import Cell
+from reports.headline import Line
+from reports.metrics import METRICS
+from reports.metrics.metric import ALIKE
+
+Shown = Callable[[Sequence[Line], Sequence[Line]], Cell]
+"""A system's number: of its cells that the table shows, and of all its lines."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the first table."""
+
+    name: str
+    heading: str
+    under: str
+    """The line below the heading."""
+    of: Shown
+    label: str = ""
+    """The heading on a phone, if it is another."""
+
+    @property
+    def on_a_phone(self) -> str:
+        """What stands above the number on a phone."""
+        return self.label or self.heading
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A panel of the first figure, with a row for each cell."""
+
+    axis: str
+    full: str
+    """The metric of the full mark, or of the bar."""
+    hollow: str = ""
+    """The metric of the hollow mark; empty: the panel has bars."""
+    none: str = ""
+    """What is said if nothing is known."""
+    told: tuple[str, str] = ("", "")
+    """What the hollow and the full mark are, in words that follow their numbers."""
+
+    @property
+    def percent(self) -> bool:
+        """Whether its values are differences in percent, around 0."""
+        return METRICS[self.full].percent
+
+
+@dataclass(frozen=True)
+class Screen:
+    """The first screen of a kind of workload."""
+
+    workloads: tuple[str, ...]
+    """The kinds of workloads whose lines have numbers there."""
+    columns: tuple[Column, ...]
+    panels: tuple[Panel, Panel]
+    title: str
+    """Of the figure."""
+    caption: str
+    marks: tuple[str, str]
+    """What a hollow and a full mark are."""
+    terms: Mapping[str, str]
+    """What the note below says of the columns' terms."""
+    unit: str = ""
+    """Of the speeds, if it has any."""
+    struck: str = "a step"
+    """What a fault strikes."""
+    counts: str = "iterations"
+    """What is timed; also the key of ``workload`` that says how many."""
+    remarks: Callable[[Sequence[Line]], list[str]] = lambda lines: []
+    """What a reader has to know about these numbers."""
+    terminal: Mapping[str, str] = field(default_factory=dict)
+    """The columns of the terminal's table, by metric; empty: every metric with a short name."""
+    compared: bool = True
+    """Whether iterations after the fault are compared with those before it."""
+
+
+def _speeds(
+    kind: str, workloads: tuple[str, ...], axis: str, struck: str, counts: str, wrong: str = "elements"
+) -> Screen:
+    """Iterations that are alike: speed before and after the fault, T/T0, and time lost."""
+    unit = METRICS[f"before_{kind}"].unit
+
+    def of(shown: Shown) -> Shown:
+        """Nothing is claimed of the lines of another workload."""
+        return lambda some, own: shown(_of(some, workloads), _of(own, workloads))
+
+    def cost(metric: str, of_cells: Callable[[Sequence[Line]], Cell]) -> Shown:
+        return lambda some, own: cells.with_unknown(cells.with_smaller(of_cells(some), own, metric), some, own, metric)
+
+    return Screen(
+        workloads,
+        (
+            Column("healthy", "healthy", unit, of(lambda some, own: cells.healthy(some, f"before_{kind}")),
+                   f"healthy, {unit}"),
+            Column("after", "after the fault", unit, of(lambda some, own: cells.after(some, own, f"after_{kind}")),
+                   f"after, {unit}"),
+            Column("slowdown", "T/T0", "time after / before", of(cost("slowdown", cells.slowdown))),
+            Column("lost", "time lost", "against healthy", of(cost("lost_ms", cells.lost))),
+            Column("wrong", "wrong", wrong, lambda some, own: cells.wrong(own), f"wrong {wrong}"),
+        ),
+        (
+            Panel(f"{axis} ({unit})", f"after_{kind}", f"before_{kind}"),
+            Panel("time lost against healthy (ms)", "lost_ms", none="no time lost is known"),
+        ),
+        "Speed and time lost",
+        "Speed healthy (hollow) and after the fault (full), and the time lost",
+        ("healthy", "after the fault"),
+        {
+            "T/T0": "is the time of an iteration after the fault over its time before: at 1.5 the system keeps two "
+            "thirds of its speed.",
+            "Time lost": "is how much longer all iterations from the fault to the end of the trial took than as many "
+            "healthy ones.",
+        },
+        unit, struck, counts,
+    )  # fmt: skip
+
+
+def _of(lines: Sequence[Line], workloads: tuple[str, ...]) -> list[Line]:
+    return [line for line in lines if line.workload in workloads]
+
+
+def _requests() -> Screen:
+    """Requests, each against itself in the healthy trials."""
+    times = {"ttft": "first token", "tpot": "each later token"}
+    over = [
+        Column(f"{name}_{phase}", f"{name.upper()} {phase}", "% over healthy", partial(served.over, name, phase),
+               f"{name.upper()} {phase}, % over healthy")
+        for name in times for phase in served.PHASES
+    ]  # fmt: skip
+    counts = {
+        "requests_hurt": ("hurt", "requests", False),
+        "requests_again": ("again", "requests", False),
+        "requests_unanswered": ("no answer", "requests", True),
+    }
+    told = ("during", "after")
+    return Screen(
+        ("serving",),
+        (
+            Column("usual", "TTFT healthy", "ms", served.usual, "TTFT healthy, ms"),
+            *over,
+            *(
+                Column(metric, heading, under, partial(served.counted, metric, is_bad), f"{heading}, {under}")
+                for metric, (heading, under, is_bad) in counts.items()
+            ),
+            Column("answers_differ", "other", "answers", served.answers, "other answers"),
+        ),
+        (
+            Panel("time to first token, over healthy (%)", "after_ttft_over", "during_ttft_over", _NOT_COMPARED, told),
+            Panel("time per later token, over healthy (%)", "after_tpot_over", "during_tpot_over", _NOT_COMPARED, told),
+        ),
+        "Times to tokens over those of healthy trials",
+        "Time to the first token and time per later token, over those of the same requests in the healthy trials: "
+        "requests under way when the fault came (hollow), and those that began after it (full)",
+        ("under way when the fault came", "began after it"),
+        {
+            "TTFT": "is the time from a request's arrival to its first token, TPOT the time per token after it; "
+            "during: of requests under way when the fault came; after: of those that began after it. Each request is "
+            "compared with itself in the healthy trials, since requests queue.",
+            "Hurt": "are requests since the fault that were slower than the slowest healthy one, in a median trial; "
+            "again, no answer, other: over all trials, requests of which some work was repeated, that a healthy trial "
+            "answered and this one did not, and whose answer is another one.",
+        },
+        struck="a request",
+        counts="requests",
+        remarks=served.noise,
+        terminal={
+            "before_ttft_p50_ms": "TTFT before", "during_ttft_over": "TTFT during", "after_ttft_over": "TTFT after",
+            "during_tpot_over": "TPOT during", "after_tpot_over": "TPOT after", "requests_hurt": "hurt",
+            "requests_again": "again", "requests_unanswered": "no answer", "answers_differ": "other",
+        },
+        compared=False,
+    )  # fmt: skip
+
+
+_NOT_COMPARED = "no healthy trial to compare with"
+SCREENS: Mapping[str, tuple[Screen, ...]] = {
+    "collective": (
+        _speeds("gbs", ("collective",), "bus bandwidth", "a collective", "iterations"),
+        _speeds("ms", ("collective",), "an iteration", "a collective", "iterations"),
+    ),
+    "training": (
+        _speeds("tokens_s", ("training",), "trained", "a step", "steps", "steps"),
+        _speeds("ms", ("training",), "a step", "a step", "steps", "steps"),
+    ),
+    "serving": (_requests(),),
+}
+"""By kind of workload, of several the first that has a number."""
+MIXED = _speeds("ms", ALIKE, "an iteration", "an operation", "iterations")
+"""Of several kinds in one report: durations, which all but requests have."""
+
+
+def screen_of(lines: Sequence[Line]) -> Screen:
+    """The screen of a report's lines."""
+    kinds = {line.workload for line in lines}
+    found = SCREENS.get(kinds.pop(), (MIXED,)) if len(kinds) == 1 else (MIXED,)
+    return next((one for one in found if any(_has_a_number(line, one) for line in lines)), found[0])
+
+
+def _has_a_number(line: Line, screen: Screen) -> bool:
+    metrics = (screen.panels[0].hollow, screen.panels[0].full)
+    return any(line[metric].n for metric in metrics)
+
+
+def words_of(workloads: Iterable[str]) -> Screen:
+    """The screen with the words for what runs, of trials of these kinds of workloads."""
+    kinds = set(workloads)
+    return SCREENS[kinds.pop()][0] if len(kinds) == 1 and kinds <= SCREENS.keys() else MIXED

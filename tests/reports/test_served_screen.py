@@ -1,0 +1,152 @@
+"""The first screen, summary and terminal of serving answer what its users ask, and never compare different requests."""
+
+import json
+from pathlib import Path
+
+import pytest
+from chromium_page import ChromiumPage, chromium
+from rich.console import Console
+from served_trials import ANSWERS, trial
+from synthetic_run import make_run, stored_run
+
+from harness.sweep.console import ConsoleProgress
+from harness.sweep.summary import table
+from reports.figures import overview as figure
+from reports.headline import Line, headline
+from reports.load import load_folders
+from reports.measures import trial_frame
+from reports.overview import overview, remarks
+from reports.report import write_report
+from reports.screens import MIXED, SCREENS, screen_of
+from reports.setting import Setting
+from reports.summary import scope, sentences
+from reports.trial import Trial
+
+TRIALS = (
+    trial("healthy_before", ANSWERS), trial("healthy_after", ANSWERS),
+    trial("transfer", ANSWERS, 1.2),
+    trial("flaps", ANSWERS, 2.0, trial_id="flaps"),
+)  # fmt: skip
+STOPPED = tuple(
+    one.model_copy(update={"system": "failstop", "mode": 0, "trial_id": f"failstop-{one.trial_id}"})
+    for one in (
+        *TRIALS[:2],
+        trial("transfer", ANSWERS[:2], status="failed"),
+        trial("flaps", ANSWERS[:2], status="failed", trial_id="flaps"),
+    )
+)
+
+
+def lines_of(tmp_path: Path, *trials: Trial) -> list[Line]:
+    return headline(trial_frame(load_folders([stored_run(tmp_path, "serving", *trials)])))
+
+
+def test_the_first_table_compares_requests_with_the_same_healthy_ones(tmp_path: Path) -> None:
+    lines = lines_of(tmp_path, *TRIALS, *STOPPED)
+    rows = {row.system: row for row in overview(lines)}
+    ours, other = rows["balance"], rows["failstop"]
+    assert ours["usual"].text == "210" and "5 ms per token" in ours["usual"].detail
+    for phase, ms in (("during", "360 to 600"), ("after", "249 to 415")):
+        cell = ours[f"ttft_{phase}"]
+        assert cell.text == "+20 to +100" and cell.detail.splitlines() == ["worst: flaps", f"{ms} ms"]
+        assert ours[f"tpot_{phase}"].text == "0"
+    assert ours["requests_hurt"].text == "1 to 3" and ours["requests_again"].text == "2"
+    assert (ours["requests_unanswered"].text, ours["answers_differ"].text) == ("0", "0")
+    assert other["ttft_during"].text == "stopped" and other["ttft_after"].text == "\N{EN DASH}"
+    assert other["requests_unanswered"].text == "6" and other["requests_unanswered"].bad
+    assert other["answers_differ"].text == "0", "no answer is not another one"
+
+
+def test_no_speed_of_different_requests_is_on_the_page(tmp_path: Path) -> None:
+    page = write_report(stored_run(tmp_path, "serving", *TRIALS)).read_text()
+    first = page[page.index('<section id="first"') : page.index('<section id="summary"')]
+    assert "T/T0" not in first and "time lost" not in first and "TTFT during" in first and "% over healthy" in first
+    assert "Times to tokens over those of healthy trials" in first
+
+
+def test_the_first_figure_is_of_the_same_numbers(tmp_path: Path) -> None:
+    lines = lines_of(tmp_path, *TRIALS, *STOPPED)
+    drawn = figure.draw(lines)
+    assert [ax.get_xlabel() for ax in drawn.axes] == [panel.axis for panel in screen_of(lines).panels]
+    assert sorted(text.get_text() for ax in drawn.axes for text in ax.texts) == ["stopped", "stopped"]
+    told = figure.result(lines)
+    assert "balance, transfer: time to first token, over healthy: +20 % during, +20 % after" in told
+    assert "failstop, transfer: stopped" in told and "lost" not in told
+    assert "same requests in the healthy trials" in figure.caption(lines)
+
+
+def test_without_healthy_trials_the_page_says_how_to_get_them(tmp_path: Path) -> None:
+    lines = lines_of(tmp_path, TRIALS[2])
+    (told,) = remarks(lines)
+    assert told.startswith("There is no healthy trial") and "sweep.healthy" in told
+    assert "no healthy trial to compare with" in [
+        text.get_text() for ax in figure.draw(lines).axes for text in ax.texts
+    ]
+
+
+def test_the_noise_before_any_failure_is_told(tmp_path: Path) -> None:
+    (told,) = remarks(lines_of(tmp_path, *TRIALS))
+    assert "by 0 to +100 % to the first token: so much is this machine's noise" in told
+
+
+def test_the_summary_has_no_remedy_of_another_workload(tmp_path: Path) -> None:
+    strategy = {"name": "restart", "mode": 0, "env": {"SERVE_ON_FAILURE": "restart"}}
+    again = [one.model_copy(update={"system": "restart", "mode": 0, "trial_id": f"again-{i}"})
+             for i, one in enumerate(TRIALS)]  # fmt: skip
+    folder = stored_run(tmp_path, "serving", *again)
+    run = folder / "run.json"
+    run.write_text(
+        run.read_text().replace('"name": "serving"', f'"name": "serving", "system": [{json.dumps(strategy)}]')
+    )
+    frame = trial_frame(load_folders([folder]))
+    told = " ".join([scope(frame, Setting()), *sentences(frame, [])])
+    assert "2 with a fault during a request" in told
+    assert "restart (stops at the first loss, then its processes start again) went on in 2 of 2 scenarios." in told
+    assert "requests under way when it came took 360 ms to the first token (20 % more) and 5 ms for each" in told
+    assert "every answer was the healthy one" in told
+    for wrong in ("T/T0", "workload.iterations", "comparable", "a step", "as NCCL is", "Too few"):
+        assert wrong not in told, wrong
+
+
+def test_the_terminal_names_the_same_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = table([*TRIALS, *STOPPED])
+    own = {(line.system, line.points): line for line in lines}
+    assert own["balance", "flaps"].values["during_ttft_over"] == pytest.approx(1.0)
+    assert own["failstop", "flaps"].values["requests_unanswered"] == 3
+    ConsoleProgress(Console(width=140, force_terminal=False))._print_summary(lines)
+    shown = capsys.readouterr().out
+    assert "+100" in shown and "%: over the same requests of healthy trials" in shown
+    assert "hurt" in shown and "T/T0" not in shown
+
+
+def test_a_workload_has_one_screen_and_several_share_one(tmp_path: Path) -> None:
+    served = stored_run(tmp_path, "serving", *TRIALS)
+    collective = make_run(tmp_path, repeats=1, sizes={1 << 20: 4}, counters=False)
+    lines = headline(trial_frame(load_folders([served, collective])))
+    assert screen_of(lines) is MIXED and set(SCREENS) == {"collective", "training", "serving"}
+    rows = {row.system: row for row in overview(lines)}
+    (ours,) = [row for name, row in rows.items() if name == "balance (run 1)"]
+    assert {cell.text for name, cell in ours.cells.items() if name != "wrong"} == {"\N{EN DASH}"}
+    assert all(line.workload == "collective" for row in figure.shown(lines) for line in row)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(chromium() is None, reason="no chromium on this machine")
+def test_on_paper_no_number_is_cut_and_letters_are_readable(tmp_path: Path) -> None:
+    with ChromiumPage(chromium() or "", tmp_path / "profile") as page:
+        page.open(write_report(stored_run(tmp_path, "serving", *TRIALS)))
+        page.send("Emulation.setEmulatedMedia", media="print")
+        # A4 less its margins of 12 mm, in CSS pixels.
+        page.send("Emulation.setDeviceMetricsOverride", width=703, height=1032, deviceScaleFactor=1, mobile=False)
+        cells = "[...document.querySelectorAll('table.numbers td')]"
+        assert page.evaluate(f"{cells}.every(c => c.getBoundingClientRect().right <= 703 && c.offsetWidth > 0)")
+        assert page.evaluate(f"{cells}.every(c => c.scrollWidth <= c.clientWidth + 1)")
+        assert page.evaluate(f"{cells}.every(c => parseFloat(getComputedStyle(c).fontSize) >= 10)"), "7.5 pt"
+        assert page.evaluate("document.querySelector('#first table').scrollWidth") <= 703
+        page.send("Emulation.setEmulatedMedia", media="screen")
+        for width in (420, 1280):
+            page.send(
+                "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600
+            )
+            first = "document.querySelector('table.overview')"
+            assert page.evaluate(f"{first}.scrollWidth <= {first}.parentElement.clientWidth"), width

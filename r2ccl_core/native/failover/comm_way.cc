@@ -222,6 +222,7 @@ void Comm::TakePing(Path& path) {
 void Comm::TellUp(Path& path) {
   path.told_up = true;
   path.told_held = false;
+  path.renewed_ns = 0;
   Log(std::exchange(path.ever_told, true) ? "path_returned" : "path_up", path, "epoch " + std::to_string(path.epoch));
 }
 

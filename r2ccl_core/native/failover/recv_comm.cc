@@ -129,7 +129,7 @@ Status RecvComm::TakeData(Path& path) {
   Incoming& in = incoming_[static_cast<size_t>(path.index)];
   in.arriving = false;
   in.aside.reset();
-  path.tested = path.tested && (frame.flags & kTrialFlag) != 0;
+  if ((frame.flags & kTrialFlag) == 0) SetTested(path, false);
   if (frame.epoch != path.epoch || frame.path != path.index) return {Code::kProtocol, "wire: chunk of another path"};
   if (frame.a >= posted_) EmptyInbox();
   if (frame.a >= posted_) LetOrdersWait(false);  // its receive is to be told of at once
@@ -217,7 +217,7 @@ Status RecvComm::OnBody(Path& path, const std::vector<uint8_t>& control) {
       return failure_;
     }
     case FrameType::kPing:
-      path.tested = frame.body_bytes > 0;
+      SetTested(path, frame.body_bytes > 0);
       TakePing(path);
       if (path.tested || (frame.a & kAnswers) != 0) return {};
       LetOrdersWait(false);

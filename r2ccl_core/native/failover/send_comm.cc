@@ -272,7 +272,7 @@ Status SendComm::OnBody(Path& path, const std::vector<uint8_t>& control) {
       return {};
     }
     case FrameType::kPing:
-      path.tested = frame.body_bytes > 0;
+      SetTested(path, frame.body_bytes > 0);
       TakePing(path);
       return {};
     case FrameType::kPathDown:

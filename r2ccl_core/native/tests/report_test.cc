@@ -92,6 +92,19 @@ TEST(Report, FileFollowsThePathsAndGoesAway) {
   EXPECT_TRUE(fs::is_empty(params.status_dir));
 }
 
+TEST(Report, TellsWhatHappenedBeforeItsThreadRan) {
+  Folder folder;
+  EventLog log;
+  std::atomic<int> composed{0};
+  auto compose = [&] {
+    if (++composed == 1) log.Add("early", "", "", "");
+    return std::to_string(composed);
+  };
+  std::unique_ptr<ReportFile> file;
+  ASSERT_TRUE(ReportFile::Create(folder.path(), 3600000, &log, compose, &file).ok());
+  EXPECT_TRUE(Until([&] { return composed >= 2; }));
+}
+
 TEST(Report, IsWrittenNowAndThenAndNotTooOften) {
   Folder folder;
   EventLog log;

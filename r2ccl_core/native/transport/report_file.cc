@@ -74,10 +74,11 @@ Status ReportFile::Create(const std::string& folder, int64_t pause_ms, EventLog*
     MutexLock lock(leftovers().mutex);
     leftovers().paths[made->path_] = getpid();
   }
+  uint64_t seen = log->added().Count();  // what comes while the thread starts is news to it
   Status status = made->Write();
   if (!status.ok()) return status;
   try {
-    made->thread_ = std::thread([raw = made.get()] { raw->Run(); });
+    made->thread_ = std::thread([raw = made.get(), seen] { raw->Run(seen); });
   } catch (const std::system_error& error) {
     return {Code::kSystem, std::string("R2CC_STATUS_DIR: a thread for the file: ") + error.what()};
   }
@@ -93,8 +94,7 @@ ReportFile::~ReportFile() {
   if (leftovers().paths.erase(path_) > 0) unlink(path_.c_str());
 }
 
-void ReportFile::Run() {
-  uint64_t seen = log_->added().Count();
+void ReportFile::Run(uint64_t seen) {
   while (!stopping_.load()) {
     log_->added().Wait(seen, std::chrono::milliseconds(pause_ms_));
     seen = log_->added().Count();

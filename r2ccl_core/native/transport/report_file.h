@@ -37,7 +37,7 @@ class ReportFile {
 
  private:
   ReportFile(std::string path, int64_t pause_ms, EventLog* log, Compose compose);
-  void Run();
+  void Run(uint64_t seen);
   Status Write() const;
 
   const std::string path_;

@@ -104,7 +104,7 @@ def held_against(base: "pd.DataFrame", new: "pd.DataFrame") -> "tuple[pd.DataFra
     """Two runs of one experiment with `weights_differ` of healthy trials held against those of `base`: what changed all
     trials of a run alike is in none of them beside the others. A system whose healthy trials in `base` are not the same
     has nothing to hold others against."""
-    known = {
+    known: dict[Hashable, str] = {
         key: part["weights"].iloc[0]
         for key, part in _healthy(base).groupby(_CONFIGURED)
         if part["weights"].nunique() == 1

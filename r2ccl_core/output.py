@@ -13,7 +13,7 @@ import os
 import select
 import sys
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
@@ -57,11 +57,11 @@ def robust() -> None:
     sys.stdout = _wrapped(sys.stdout, 1, _tell)
 
 
-def printed(status: int) -> int:
-    """The exit status of a command that only prints, after all its output: `status`, or `UNWRITTEN` for a success whose
-    output could not be written, other than because its reader had left."""
+def printed(status: int, lost: Collection[int] = (0,)) -> int:
+    """The exit status of a command that only prints, after all its output: `status`, or `UNWRITTEN` if that is one of
+    `lost` (success) and the output could not be written, other than because its reader had left."""
     sys.stdout.flush()
-    return UNWRITTEN if status == 0 and _told else status
+    return UNWRITTEN if status in lost and _told else status
 
 
 @contextmanager

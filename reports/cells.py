@@ -319,9 +319,8 @@ def wrong(own: Sequence[Line]) -> Cell:
     trained = [line for line in own if line["steps_differ"].n]
     if trained:
         differing = int(sum(line.told["steps_differ"] for line in trained))
-        return Cell(
-            str(differing), caveat="steps with another loss than without failures", bad=any(line.wrong for line in own)
-        )
+        bad = differing > 0 or any(line.wrong for line in own)
+        return Cell(str(differing), caveat="steps with another loss than without failures", bad=bad)
     checked = sum(line.checked for line in own)
     if not checked:
         return Cell("unchecked" if any(line.conclusive for line in own) else NOTHING)

@@ -19,6 +19,8 @@ PLANNED = ("workload", "system", "fault")
 CONTENT = "content"
 """The key of a cluster that holds the inventory's content."""
 LONGEST = 120
+TORCH = "torch"
+"""The package whose version decides how sums are rounded."""
 UNKNOWN, NOT_SET = "not known", "not set"
 NETWORK = frozenset({"kind", "hosts", "nics", "rate", "delay"})
 """The facts of a cluster without which a time or a bandwidth says nothing of what ran."""
@@ -39,6 +41,12 @@ class Difference:
     def is_of_network(self) -> bool:
         """Whether numbers of such runs are not those of one network, so that none is worse than another."""
         return self.about == "cluster" and self.what in NETWORK
+
+    @property
+    def decides_results(self) -> bool:
+        """Whether what is computed may be rounded otherwise, or be something else. Of programs only PyTorch counts: a
+        commit is what is to be judged."""
+        return self.about != "program" or self.what == TORCH
 
     def told(self, called: Mapping[str, str] = MappingProxyType({})) -> str:
         """One line: ``machine: cpu: A (run 1), B (run 2, run 3)``; `called` gives the runs other names."""

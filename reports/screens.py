@@ -194,7 +194,7 @@ SCREENS: Mapping[str, tuple[Screen, ...]] = {
     "serving": (_requests(),),
 }
 """By kind of workload, of several the first that has a number."""
-MIXED = _speeds("ms", ALIKE, "an iteration", "an operation", "iterations")
+MIXED = _speeds("ms", ALIKE, "an iteration", "an operation", "iterations", "elements or steps")
 """Of several kinds in one report: durations, which all but requests have."""
 
 

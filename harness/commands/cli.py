@@ -189,7 +189,7 @@ Exit status:
   2    the input is wrong, or the runs have nothing in common
   3    unknown: too few repeats (2; of one run 3), NEW lacks trials or measures, or the clusters differ
   70   a bug of this program, with a traceback; it says nothing about the runs
-  74   the conclusion, which is good, could not be written
+  74   the conclusion, which is no regression, could not be written
 """
 
 

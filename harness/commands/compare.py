@@ -17,6 +17,7 @@ from reports.compared import HEADINGS, as_json, as_words, cells, told
 from reports.load import LoadedRun, load_folder, real
 from reports.machines import differences
 from reports.measures import trial_frame
+from reports.metrics.training import held_against
 from reports.rules import DEFAULT, Rules, load_rules
 from reports.trial import SIMULATED
 from reports.wording import plain
@@ -46,9 +47,11 @@ def compare_command(base: str, new: str, rules: Path | None, json: bool) -> Exit
     before, after = (_frame(run, system, label) for run, system in zip(runs, (base_system, new_system), strict=True))
     # Repeats of one run are blocks in which every system ran once: they pair. Those of two runs do not.
     paired = real(base_folder) == real(new_folder)
+    between_runs = differences(runs)
+    if base_system == new_system and not any(difference.decides_results for difference in between_runs):
+        before, after = held_against(before, after)
     findings = compare(before, after, chosen, paired=paired)
     _refuse_nothing(f"{base} and {new}", (before, after), chosen, findings, rules)
-    between_runs = differences(runs)
     if any(difference.is_of_network for difference in between_runs):
         findings = unjudgeable(findings)
     for problem in (problem for run in runs for problem in run.problems):

@@ -43,10 +43,11 @@ def reported(command: Callable[P, int]) -> Callable[P, None]:
 
 
 def printed(command: Callable[P, int]) -> Callable[P, None]:
-    """Wraps a command that only prints: if its output cannot be written, it has failed."""
+    """Wraps a command that only prints: if its output cannot be written, it has failed, and why something is unknown is
+    not told. What is wrong keeps its status."""
 
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> int:
-        return output.printed(command(*args, **kwargs))
+        return output.printed(command(*args, **kwargs), (ExitCode.OK, ExitCode.INCONCLUSIVE))
 
     return reported(run)

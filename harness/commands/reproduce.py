@@ -56,7 +56,7 @@ def reproduce_command(
     fresh: bool,
     model_only: bool,
     dask: str | None = None,
-) -> ExitCode:
+) -> int:
     """Measures (by a sweep of the local cluster, or from the given `run`) or simulates, prints the table, writes the
     result."""
     entry = find(name)
@@ -83,7 +83,7 @@ def reproduce_command(
         return _put_together(entry, folder, loaded, notes)
 
 
-def _put_together(entry: Entry, folder: Path, loaded: LoadedRun | None, notes: list[str]) -> ExitCode:
+def _put_together(entry: Entry, folder: Path, loaded: LoadedRun | None, notes: list[str]) -> int:
     frame = trial_frame([loaded]) if loaded else None
     here = _scale(loaded, frame) if loaded is not None and frame is not None else None
     found = lines(entry, here, frame)
@@ -94,7 +94,7 @@ def _put_together(entry: Entry, folder: Path, loaded: LoadedRun | None, notes: l
     except OSError as error:
         raise ReportError(f"{folder}: cannot be written ({error.strerror}); give another folder with -o DIR") from error
     print(f"result: {paths[0]}")
-    return ExitCode.OK
+    return printed(ExitCode.OK)
 
 
 def _state(entry: Entry) -> str:

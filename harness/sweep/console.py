@@ -237,14 +237,15 @@ def _summary(lines: Sequence[Line], less: Collection[str]) -> Table:
     columns = {METRICS[name]: heading for line in lines for name, heading in line.columns.items()}
     metrics = {m: text for m, text in columns.items() if m.name not in less and any(_shown(line, m) for line in lines)}
     shown = Table(title=_title(lines), box=SIMPLE)
-    for heading in ("size", "system", *([_points_heading(lines)] if points else []), "trials"):
+    sizes = any(line.size_bytes for line in lines)
+    for heading in (*["size"] * sizes, "system", *([_points_heading(lines)] if points else []), "trials"):
         shown.add_column(heading, justify="right" if heading == "size" else "left", no_wrap=True)
     for metric, heading in metrics.items():
         unit = "" if metric.unit == "requests" else metric.shown_unit  # which the heading says
         first, _, rest = heading.partition(" ")
         shown.add_column(f"{first}\n{f'{rest} {unit}'.strip()}", justify="right", no_wrap=True)
     for line in lines:
-        about = [sized(line.size_bytes), line.system, *([line.points] if points else []), line.statuses]
+        about = [*[sized(line.size_bytes)] * sizes, line.system, *([line.points] if points else []), line.statuses]
         cells = [_shown(line, metric) for metric in metrics]
         shown.add_row(*map(Text, about), *cells)
     return shown
@@ -268,7 +269,8 @@ def _shown(line: Line, metric: Metric) -> str:
 
 def _in_words(line: Line) -> str:
     """A line of the table in words, for a terminal that is too narrow for the table."""
-    about = " ".join(filter(None, (sized(line.size_bytes), line.system, line.points)))
+    size = sized(line.size_bytes) if line.size_bytes else ""
+    about = " ".join(filter(None, (size, line.system, line.points)))
     columns = [(heading, METRICS[name]) for name, heading in line.columns.items()]  # two may share a heading
     measured = [f"{heading} {text}" for heading, metric in columns if (text := _value_in_words(line, metric))]
     return f"{about}: {', '.join([line.statuses, *measured])}"
@@ -279,7 +281,7 @@ def _value_in_words(line: Line, metric: Metric) -> str:
     if metric.name not in line.values:
         return NOT_KNOWN if of else ""
     some = f"(known in {known} of {of})" if of else ""
-    unit = "" if metric.unit == metric.short else metric.shown_unit
+    unit = "" if metric.unit and metric.unit == metric.short else metric.shown_unit
     return " ".join(filter(None, (shown_value(metric, line.values[metric.name]), unit, some)))
 
 

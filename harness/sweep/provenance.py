@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("r2ccl", "numpy", "fabric", "pyroute2", "pydantic", "pandas", "pyarrow")
+PACKAGES = ("r2ccl", "numpy", "fabric", "pyroute2", "pydantic", "pandas", "pyarrow", "torch")
 
 SOURCES = ("harness", "faults", "reports", "r2ccl_core")
 """The packages whose files determine trials and their records."""

@@ -4,7 +4,7 @@ The run without failures is the healthy trials of the same system and experiment
 reduction, they must agree to the last bit.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING
 
 from reports import stats
@@ -47,7 +47,8 @@ def steps_of(trial: Trial) -> list[Iteration]:
     return [i for i in trial.iterations if i.phase != "warmup" and "loss" in i.measures]
 
 
-_KEYS = ["run", "setup", "system"]
+_CONFIGURED = ["setup", "system"]
+_KEYS = ["run", *_CONFIGURED]
 
 
 def references(frame: "pd.DataFrame") -> "pd.DataFrame":
@@ -97,6 +98,26 @@ def _steps_lost(frame: "pd.DataFrame") -> "pd.Series":
 
 def _weights_differ(frame: "pd.DataFrame") -> "pd.Series":
     return _of_those_told(frame, _has_other_weights)
+
+
+def held_against(base: "pd.DataFrame", new: "pd.DataFrame") -> "tuple[pd.DataFrame, pd.DataFrame]":
+    """Two runs of one experiment with `weights_differ` of healthy trials held against those of `base`: what changed all
+    trials of a run alike is in none of them beside the others. A system whose healthy trials in `base` are not the same
+    has nothing to hold others against."""
+    known: dict[Hashable, str] = {
+        key: part["weights"].iloc[0]
+        for key, part in _healthy(base).groupby(_CONFIGURED)
+        if part["weights"].nunique() == 1
+    }
+    return _against(base, known), _against(new, known)
+
+
+def _against(frame: "pd.DataFrame", known: "Mapping[Hashable, str]") -> "pd.DataFrame":
+    held = frame.copy()
+    for key, part in _healthy(frame).groupby(_CONFIGURED):
+        if key in known:
+            held.loc[part.index, "weights_differ"] = (part["weights"] != known[key]).astype(float)
+    return held
 
 
 def _in_backward(view: View) -> float | None:

@@ -13,6 +13,7 @@ from harness.cluster.spec import InventorySpec
 from harness.commands.cli import app
 from reports.load import load_folder
 from reports.machines import differences
+from reports.trial import SCHEMA
 
 
 def make(folder: Path, seed: int = 1) -> Path:
@@ -331,3 +332,49 @@ def test_a_simulated_system_goes_by_its_own_name(tmp_path: Path) -> None:
         path.write_text(json.dumps(trial))
     status, text = run(f"{folder}@balance", f"{folder}@hot_repair")
     assert status in (0, 1) and "balance to hot_repair" in text
+
+
+def trained(folder: Path, weights: str, **provenance: object) -> Path:
+    """A run of two healthy trials of training that ended with these weights."""
+    steps = [
+        {
+            "iteration": i,
+            "phase": "before",
+            "t_ns": 10 * i,
+            "duration_ns": 9,
+            "measures": {"loss": 5.0 - i, "tokens": 9.0},
+        }
+        for i in range(4)
+    ]
+    for scenario in ("healthy_before", "healthy_after"):
+        about = {
+            "trial_id": f"balance-{scenario}-r0",
+            "system": "balance",
+            "scenario": scenario,
+            "mode": 2,
+            "repeat": 0,
+        }
+        ended = {"attempt": 1, "status": "ok", "expected": True, "result": {"weights": weights}}
+        of_it = {"workload": "training", "operation": "training of a GPT", "counts": "steps"}
+        trial = {"schema": SCHEMA, **about, **ended, **of_it, "iterations": steps}
+        path = folder / "trials" / str(about["trial_id"]) / "trial.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps(trial))
+    experiment = {"name": "t", "workload": {"kind": "training", "seed": 0}, "sweep": {"repeats": 1}}
+    record = {"schema": SCHEMA, "experiment": experiment, "started": "2026-01-01T00:00:00Z", "finished": "x"}
+    (folder / "run.json").write_text(json.dumps(record | {"provenance": provenance}))
+    return folder
+
+
+def test_weights_that_changed_in_every_trial_are_a_regression_where_machine_and_experiment_are_the_same(
+    tmp_path: Path,
+) -> None:
+    base, same = trained(tmp_path / "a", "aa", commit="1"), trained(tmp_path / "b", "aa", commit="2")
+    other = trained(tmp_path / "c", "bb", commit="2")
+    assert run(base, same)[0] != 1
+    status, text = run(base, other)
+    assert status == 1 and "weights_differ" in text
+    assert run(f"{base}@balance", f"{other}@balance")[0] == 1
+    elsewhere = trained(tmp_path / "d", "bb", cpu="another")
+    newer = trained(tmp_path / "e", "bb", commit="1", versions={"torch": "9"})
+    assert [run(base, new)[0] == 1 for new in (elsewhere, newer)] == [False, False]

@@ -134,6 +134,27 @@ def test_a_comparison_that_finds_nothing_and_cannot_say_so_has_failed(runs: tupl
     assert statuses == [0, UNWRITTEN]
 
 
+@pytest.mark.parametrize(("how", "status"), [("usual", 3), ("full", UNWRITTEN), ("left", 3)])
+def test_a_comparison_that_leaves_it_open_and_cannot_say_so_has_failed(
+    runs: tuple[str, str], tmp_path: Path, how: str, status: int
+) -> None:
+    lacks = shutil.copytree(runs[0], tmp_path / "lacks")
+    for trial in sorted((lacks / "trials").iterdir())[1:]:
+        shutil.rmtree(trial)
+    done = run(how, "compare", runs[0], str(lacks))
+    assert done.returncode == status, done.stderr
+    assert len(done.stderr.splitlines()) == (how == "full")
+
+
+@pytest.mark.parametrize(("how", "status"), [("usual", 0), ("full", UNWRITTEN), ("left", 0)])
+def test_a_model_of_a_published_experiment_that_cannot_be_printed_has_failed(
+    tmp_path: Path, how: str, status: int
+) -> None:
+    done = run(how, "reproduce", "coll-broadcast", "--model-only", "-o", str(tmp_path))
+    assert done.returncode == status, done.stderr
+    assert len(done.stderr.splitlines()) == (how == "full")
+
+
 def test_a_closed_output_is_no_mistake(runs: tuple[str, str]) -> None:
     words = ["sh", "-c", 'exec "$0" -c "$1" compare "$2" "$3" >&-', sys.executable, START, *runs]
     ended = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=240)

@@ -119,10 +119,22 @@ def test_the_terminal_names_the_same_numbers(tmp_path: Path, capsys: pytest.Capt
     assert "hurt" in shown and "T/T0" not in shown
 
 
+def test_a_narrow_terminal_names_the_unit_of_every_number(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    ConsoleProgress(Console(width=80, force_terminal=False))._print_summary(table(TRIALS))
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "TTFT during +100 %" in " ".join(shown.split())
+    assert "\N{EN DASH} balance" not in shown, "requests have no size"
+
+
 def test_a_workload_has_one_screen_and_several_share_one(tmp_path: Path) -> None:
     served = stored_run(tmp_path, "serving", *TRIALS)
     collective = make_run(tmp_path, repeats=1, sizes={1 << 20: 4}, counters=False)
     lines = headline(trial_frame(load_folders([served, collective])))
+    assert MIXED.columns[-1].under == "elements or steps"
     assert screen_of(lines) is MIXED and set(SCREENS) == {"collective", "training", "serving"}
     rows = {row.system: row for row in overview(lines)}
     (ours,) = [row for name, row in rows.items() if name == "balance (run 1)"]

@@ -16,6 +16,7 @@ from reports.headline import headline
 from reports.load import load_folders
 from reports.measures import trial_frame
 from reports.metrics import METRICS
+from reports.metrics.training import held_against
 from reports.overview import overview
 from reports.report import write_report
 from reports.rules import DEFAULT
@@ -151,6 +152,32 @@ def test_slower_steps_and_other_results_are_regressions(tmp_path: Path) -> None:
     assert "steps_lost" in worse(run("lost", losses=LOSSES[:5]))
 
 
+def test_healthy_weights_are_held_against_those_of_the_other_run(tmp_path: Path) -> None:
+    def run(name: str, *weights: str) -> Any:
+        ends = ("healthy_before", "healthy_after")
+        healthy = [trial(end, LOSSES, own) for end, own in zip(ends, weights, strict=True)]
+        return trial_frame(
+            load_folders([stored_run(tmp_path / name, "training", *healthy, trial("dies", LOSSES, "cc"))])
+        )
+
+    def differing(frame: Any) -> list[float]:
+        return list(frame[frame["scenario"] == "healthy"]["weights_differ"])
+
+    base, alike, changed, once = (
+        run("base", "aa", "aa"),
+        run("alike", "aa", "aa"),
+        run("b", "bb", "bb"),
+        run("c", "aa", "bb"),
+    )
+    assert [differing(held_against(base, new)[1]) for new in (alike, changed)] == [[0, 0], [1, 1]]
+    assert sorted(differing(held_against(base, once)[1])) == [0, 1]
+    assert differing(held_against(base, changed)[0]) == [0, 0]
+    (found,) = regressions(compare(*held_against(base, changed), DEFAULT))
+    assert (found.metric, found.told) == ("weights_differ", (0, 2)) and "healthy" in found.case
+    assert not regressions(compare(*held_against(base, alike), DEFAULT))
+    assert differing(held_against(once, changed)[1]) == pytest.approx(differing(changed), nan_ok=True)
+
+
 def test_a_run_without_failures_is_not_held_against_itself(tmp_path: Path) -> None:
     folder = stored_run(tmp_path, "training", trial("healthy_before", LOSSES))
     frame, _ = told(folder)
@@ -257,6 +284,18 @@ def test_the_page_is_made_and_names_steps(tmp_path: Path) -> None:
         stored_run(tmp_path, "training", trial("healthy_before", LOSSES), trial("dies", LOSSES))
     ).read_text()
     assert "6 steps</summary>" in page and "loss 5.5" in page and "tokens/s" in page
+
+
+@pytest.mark.parametrize(("last", "bad"), [(LOSSES[-1], False), (4.25, True)])
+def test_the_first_screen_counts_steps_with_another_loss_and_marks_them(tmp_path: Path, last: float, bad: bool) -> None:
+    struck = trial("dies", [*LOSSES[:-1], last])
+    folder = stored_run(tmp_path, "training", trial("healthy_before", LOSSES), struck)
+    lines = headline(trial_frame(load_folders([folder])))
+    (row,) = overview(lines)
+    assert (row["wrong"].text, row["wrong"].bad) == (str(int(bad)), bad)
+    assert screen_of(lines).columns[-1].under == "steps"
+    first = write_report(folder).read_text().partition('<table class="overview')[2].partition("</table>")[0]
+    assert ('class="n bad"' in first) == bad and "elements" not in first
 
 
 def test_metrics_of_training_are_no_collective_s() -> None:

@@ -78,7 +78,7 @@ class Changes:
 
 def _last_loss(name: str, state: str, events: Sequence[Mapping[str, Any]]) -> str:
     """Why the NIC's path that stopped last carries nothing: it was lost, or is held. Empty if there is none."""
-    kinds = ("path_held",) if state == "held" else ("path_down", "path_held", "path_renewed")
+    kinds = ("path_held",) if state == "held" else ("path_down", "path_held")
     lost = [event for event in events if event["kind"] in kinds and event["nic"] == name]
     return f"to {lost[-1]['peer']}: {lost[-1]['detail']}" if lost else ""
 

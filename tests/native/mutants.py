@@ -624,38 +624,6 @@ MUTANTS = [
         "passed_ns",
         test="Explore.AChunkThatGoesOutOverANicInDoubtDoesNotWaitAsIfForAQueue",
     ),
-    Mutant(
-        "nobody_is_spared",
-        "a silent path is given up at once also where others carry what it would",
-        "failover/comm_watch.cc",
-        "!IsSpared(path, now_ns) ||",
-        "IsSpared(path, now_ns) ||",
-        test="Explore.FullNicsAreNoLostNics",
-    ),
-    Mutant(
-        "spared_for_ever",
-        "a path that others stand in for is never given up",
-        "failover/comm_watch.cc",
-        "silence.any_ns > kSpared * limit_ns) {",
-        "silence.any_ns < 0) {",
-        test="Explore.ABlackHoleIsALossInTheEnd",
-    ),
-    Mutant(
-        "renewal_is_a_loss",
-        "the end that wants a new stream tells the end of the old one as a loss",
-        "failover/comm_watch.cc",
-        "  path.told_up = false;\n",
-        "",
-        test="Explore.FullNicsAreNoLostNics",
-    ),
-    Mutant(
-        "renewal_is_a_loss_to_the_peer",
-        "the peer takes the wish for a new stream for a loss",
-        "failover/comm.cc",
-        "      path.told_up = false;\n",
-        "",
-        test="Explore.FullNicsAreNoLostNics",
-    ),
 ]
 
 

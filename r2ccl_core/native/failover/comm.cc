@@ -178,7 +178,6 @@ void Comm::Cut(Path& path) {
   if (std::shared_ptr<Stream> stream = std::move(path.stream)) stream->Cut();
   path.test = {};
   path.late = path.tested = path.owes_word = false;
-  path.cut_ns = 0;
   Advance(path, PathEvent::kLost);
 }
 
@@ -268,10 +267,6 @@ void Comm::TakePathDown(const Frame& frame) {
   bool link_down = frame.a == static_cast<uint64_t>(Cause::kOwnLink);
   if (IsOpen(path.state)) {
     if (path.epoch != frame.epoch) return;
-    if (frame.a == static_cast<uint64_t>(Cause::kRenewed)) {
-      path.told_up = false;
-      path.renewed_ns = Now();
-    }
     Retire(path, kPeerHint, false, link_down ? Cause::kOwnLink : Cause::kUnknown);
   } else if (link_down && frame.epoch <= path.epoch) {
     Suspect(path, frame.epoch, false, true);  // an acknowledgement said so first, but not why

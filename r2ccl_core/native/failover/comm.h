@@ -185,10 +185,7 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
     int64_t seen_ns = 0;    // see Silence
     int64_t proven_ns = 0;  // when it last showed that it works: the peer's kernel reported something more to have
     LossMeter loss;
-    bool suspect = false;  // the peer's kernel owes an answer for longer than usual
-    int64_t renewed_ns =
-        0;               // when a new stream was to take its stream's place, until it is told to be up; 0: it was not
-    int64_t cut_ns = 0;  // when its stream is given up, of which the peer knows; 0: it is not
+    bool suspect = false;        // the peer's kernel owes an answer for longer than usual
     uint32_t resent_before = 0;  // what the kernel had sent again when there was progress last
 
     // What is known of the way, by this path and others (way.h).
@@ -319,13 +316,6 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
   // Puts its way on probation, unless there is no other that carries data in its place. False then. `slow_ns`: of its
   // answers, if that is why.
   bool BeginProbation(Path& path, int64_t now_ns, const std::string& why, int64_t slow_ns = 0) REQUIRES(mutex_);
-  // What becomes of one that IsDead. False: it goes on.
-  bool EndStalled(Path& path, const Silence& silence, int64_t limit_ns, int64_t now_ns) REQUIRES(mutex_);
-  // Whether others carry what it would: its way is on probation, or is from now on.
-  bool IsSpared(Path& path, int64_t now_ns) REQUIRES(mutex_);
-  // Both ends give up its stream, which is no loss of the path unless no other comes up soon.
-  void Renew(Path& path, const std::string& why, int64_t now_ns) REQUIRES(mutex_);
-  void CheckRenewed(Path& path, int64_t now_ns) REQUIRES(mutex_);
   // As Carried has it.
   int64_t WayWorksUntilNs(const Path& path, int64_t now_ns) const;
   // What the best of the own NICs drains, or carried lately if that is all that is known; 0: unknown.

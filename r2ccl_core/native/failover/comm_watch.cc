@@ -9,9 +9,7 @@ namespace r2ccl {
 namespace {
 
 constexpr int64_t kAsleepNs = 60 * kMillisecond;
-constexpr int64_t kLimitInAbsences = 4;          // a shorter one than that share of the limit changes nothing
-constexpr int64_t kHintNs = 500 * kMillisecond;  // in which it comes by another path, and its end does as well
-constexpr int64_t kReopenNs = 1000 * kMillisecond;
+constexpr int64_t kLimitInAbsences = 4;  // a shorter one than that share of the limit changes nothing
 constexpr int64_t kGoneNs = 1000 * kMillisecond;
 
 }  // namespace
@@ -27,10 +25,6 @@ int64_t Comm::SinceOtherNicNs(const Path& path, int64_t now_ns) const {
 }
 
 void Comm::CheckStall(Path& path, int64_t now_ns, int64_t since_tick_ns) {
-  if (path.cut_ns != 0) {
-    if (now_ns >= path.cut_ns) Retire(path, "", false);
-    return;
-  }
   Progress progress;
   if (!path.stream->ReadProgress(&progress)) return;
   bool advanced = progress.bytes_acked != path.acked_bytes;
@@ -68,49 +62,13 @@ void Comm::CheckStall(Path& path, int64_t now_ns, int64_t since_tick_ns) {
         std::min(silence.any_ns, now_ns - environment_->witness->AskedAnswerNs(path.nic, peer, limit_ns / 2));
   }
   if (IsDead(params, progress, limit_ns, lossy, silence)) {
-    if (EndStalled(path, silence, limit_ns, now_ns)) return;
+    std::string silent_ms = std::to_string(silence.in_order_ns / kMillisecond);
+    Retire(path, "stalled: no acknowledgement for " + silent_ms + " ms", true);
+    return;
   }
   // The other paths of its NIC are doubted from then on. Not sooner: a full queue alone is silent for 20 ms.
   if (silence.any_ns > limit_ns / 2) DoubtNic(path, now_ns);
   AskSuspect(path, progress, now_ns);
-}
-
-// A path is given up at once where it is waited for. Where others carry what it would, there is time to be sure, and
-// its stream alone is given up while its NICs answer: then it waits for its kernel's timer, which doubles each time.
-bool Comm::EndStalled(Path& path, const Silence& silence, int64_t limit_ns, int64_t now_ns) {
-  std::string why = "no acknowledgement for " + std::to_string(silence.in_order_ns / kMillisecond) + " ms";
-  if (environment_->params.stall_ms > 0 || !IsSpared(path, now_ns) || silence.any_ns > kSpared * limit_ns) {
-    Retire(path, "stalled: " + why, true);
-    return true;
-  }
-  if (silence.any_ns > limit_ns) return false;
-  Renew(path, why + ", though its NICs answer: a new stream takes its place", now_ns);
-  return true;
-}
-
-bool Comm::IsSpared(Path& path, int64_t now_ns) {
-  if (path.way == nullptr) return false;
-  if (!path.way->on_probation()) return BeginProbation(path, now_ns, "silent");
-  return std::any_of(paths_.begin(), paths_.end(), [&](const Path& other) {
-    return &other != &path && other.state == PathState::kUp && !IsDoubted(other);
-  });
-}
-
-// The peer is told first, as a stream that ends without a word is a loss.
-void Comm::Renew(Path& path, const std::string& why, int64_t now_ns) {
-  Log("path_renewed", path, why);
-  path.told_up = false;
-  path.renewed_ns = now_ns;
-  path.cut_ns = now_ns + kHintNs;
-  TellPeer(path, path.epoch, Cause::kRenewed);
-}
-
-void Comm::CheckRenewed(Path& path, int64_t now_ns) {
-  if (IsOpen(path.state) || path.renewed_ns == 0 || now_ns - path.renewed_ns < kHintNs + kReopenNs) return;
-  path.renewed_ns = 0;
-  path.flaps.Lose(environment_->params, now_ns);
-  Log("path_down", path, "stalled, and no new stream came up");
-  Suspect(path, path.epoch, false, false);
 }
 
 // One place in the stream after another is marked, and its NIC is told once the peer's kernel has what is before it.
@@ -237,7 +195,6 @@ int64_t Comm::Tick(int64_t now_ns) {
   for (Path& path : paths_) {
     if (IsOpen(path.state)) CheckStall(path, now_ns, since_tick_ns);
     if (!failure_.ok()) return kNever;
-    CheckRenewed(path, now_ns);
   }
   OnTick(now_ns);
   CheckGiveUp(now_ns);

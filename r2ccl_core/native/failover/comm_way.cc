@@ -148,11 +148,8 @@ int64_t Comm::TestLimitNs(const Path& path, const Progress& progress, const Else
     auto bytes_ns = static_cast<int64_t>(static_cast<double>(path.test.trial_bytes) / best);
     return TrialLimitNs(bytes_ns + std::max(rtt_ns, IdleElsewhereNs(path)));
   }
+  if (path.test.trial_bytes == 0 && slow_ns > 0) return TrialLimitNs(slow_ns / 4);
   double bytes = static_cast<double>(kTestPackets) * progress.packet_bytes;
-  if (path.test.trial_bytes == 0 && slow_ns > 0) {
-    auto bytes_ns = best > 0 ? static_cast<int64_t>(bytes / best) : int64_t{0};
-    return TrialLimitNs(std::max(slow_ns / 4, bytes_ns));
-  }
   return std::max(LateAfterNs(rtt_ns, bytes, nic_state(path).drain_bytes_per_ns.load()),
                   LateAfterNs(elsewhere.usual_ns));
 }
@@ -225,7 +222,6 @@ void Comm::TakePing(Path& path) {
 void Comm::TellUp(Path& path) {
   path.told_up = true;
   path.told_held = false;
-  path.renewed_ns = 0;
   Log(std::exchange(path.ever_told, true) ? "path_returned" : "path_up", path, "epoch " + std::to_string(path.epoch));
 }
 

@@ -90,11 +90,6 @@ constexpr bool IsDead(const Params& params, const Progress& progress, int64_t li
   return silence.any_ns > (sure ? 1 : 2) * limit_ns || silence.in_order_ns > std::max(2 * limit_ns, timeouts_ns);
 }
 
-// How many times as long it may be silent while others carry what it would: nobody waits for the verdict then. On a NIC
-// that others' traffic fills, a packet, the kernel's probe and timer, PINGs and questions may all be lost for longer
-// than the limit.
-constexpr int64_t kSpared = 6;
-
 // Silence after which a path is pinged, and the interval from then on. Until it answers it is suspect.
 constexpr int64_t SuspectAfterNs(const Progress& progress) {
   return std::max(15 * kMillisecond, LongestUsualNs(progress));

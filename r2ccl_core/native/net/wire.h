@@ -123,8 +123,8 @@ enum class FrameType : uint8_t {
 enum class RdmaStep : uint64_t { kOffer = 1, kAnswer, kRefuse, kSwitch, kWithdraw };
 
 // Why an end gave a path up, as far as the other end can use it; or that the reason is over; or that it was never up;
-// or that it is open, and what was sent over it is late; or that a new stream is to take its stream's place.
-enum class Cause : uint8_t { kUnknown, kOwnLink, kLinkIsBack, kNeverUp, kLate, kRenewed };
+// or that it is open, and what was sent over it is late.
+enum class Cause : uint8_t { kUnknown, kOwnLink, kLinkIsBack, kNeverUp, kLate };
 
 struct Frame {
   FrameType type = FrameType::kClose;

@@ -675,28 +675,6 @@ TEST(Explore, ALateWriteDestroysABufferUnlessTheReceivingQueueWasFenced) {
   EXPECT_EQ(LateWrite().GiveBack(), "a late write lands in a buffer whose receive is over");
 }
 
-// On NICs that others fill, packets, the kernel's timers, PINGs and questions were lost for so long that paths were
-// given up (26, 347, 668, 1470), or a stream waited for a timer that doubles (668).
-TEST(Explore, FullNicsAreNoLostNics) {
-  auto loads = Loads();
-  auto full = std::find_if(loads.begin(), loads.end(), [](const Load& load) { return load.name == "others_and_busy"; });
-  ASSERT_NE(full, loads.end());
-  for (uint64_t seed : {26, 347, 668, 1470}) {
-    std::string wrong;
-    EXPECT_EQ(AlarmsUnder(*full, seed, &wrong).lost_paths, 0u) << seed;
-    EXPECT_EQ(wrong, "");
-  }
-}
-
-TEST(Explore, ABlackHoleIsALossInTheEnd) {
-  Scenario scenario = CallsWith({"black_hole", Trouble::kBlackHole}, 3, 1);
-  scenario.bytes_per_ns = 0.05;
-  scenario.ring.calls = 100;
-  Outcome outcome = RunScenario(scenario);
-  EXPECT_EQ(outcome.wrong, "");
-  EXPECT_GE(outcome.lost_paths, 2u);
-}
-
 TEST(Explore, WhatShrinksStillBreaks) {
   Scenario scenario = TwoHosts();
   scenario.troubles = {Lasting(Trouble::kBlackHole, 0), Lasting(Trouble::kDelay, 0, 1),

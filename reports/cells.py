@@ -315,12 +315,15 @@ def not_known_in(lines: Sequence[Line], metric: str) -> str:
 
 
 def wrong(own: Sequence[Line]) -> Cell:
-    """How many elements were wrong; of training, how many losses are others."""
-    trained = [line for line in own if line["steps_differ"].n]
-    if trained:
-        differing = int(sum(line.told["steps_differ"] for line in trained))
-        bad = differing > 0 or any(line.wrong for line in own)
-        return Cell(str(differing), caveat="steps with another loss than without failures", bad=bad)
+    """How many elements were wrong; of training, how many losses are others, and final weights if any are."""
+    if any(line["steps_differ"].n for line in own):
+        steps, weights = (
+            int(sum(line.told[name] for line in own if line[name].n)) for name in ("steps_differ", "weights_differ")
+        )
+        text = f"{plural(steps, 'step')}, {plural(weights, 'trial')}" if weights else str(steps)
+        told = ["steps with another loss than without failures"]
+        told += ["trials with other final weights"] * bool(weights)
+        return Cell(text, caveat="\n".join(told), bad=bool(steps or weights) or any(line.wrong for line in own))
     checked = sum(line.checked for line in own)
     if not checked:
         return Cell("unchecked" if any(line.conclusive for line in own) else NOTHING)

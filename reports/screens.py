@@ -5,6 +5,7 @@ columns of the terminal's table, and the words for what runs. A workload has one
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 
 from reports import cells, served
 from reports.cells import Cell
@@ -84,7 +85,13 @@ class Screen:
 
 
 def _speeds(
-    kind: str, workloads: tuple[str, ...], axis: str, struck: str, counts: str, wrong: str = "elements"
+    kind: str,
+    workloads: tuple[str, ...],
+    axis: str,
+    struck: str,
+    counts: str,
+    wrong: str = "elements",
+    terminal: Mapping[str, str] = MappingProxyType({}),
 ) -> Screen:
     """Iterations that are alike: speed before and after the fault, T/T0, and time lost."""
     unit = METRICS[f"before_{kind}"].unit
@@ -120,7 +127,7 @@ def _speeds(
             "Time lost": "is how much longer all iterations from the fault to the end of the trial took than as many "
             "healthy ones.",
         },
-        unit, struck, counts,
+        unit, struck, counts, terminal=terminal,
     )  # fmt: skip
 
 
@@ -181,6 +188,10 @@ def _requests() -> Screen:
     )  # fmt: skip
 
 
+_TRAINED = {metric.name: metric.short for metric in METRICS.values() if metric.short} | {
+    "steps_differ": "other losses",
+    "weights_differ": "other weights",
+}
 _NOT_COMPARED = "no healthy trial to compare with"
 SCREENS: Mapping[str, tuple[Screen, ...]] = {
     "collective": (
@@ -188,13 +199,13 @@ SCREENS: Mapping[str, tuple[Screen, ...]] = {
         _speeds("ms", ("collective",), "an iteration", "a collective", "iterations"),
     ),
     "training": (
-        _speeds("tokens_s", ("training",), "trained", "a step", "steps", "steps"),
-        _speeds("ms", ("training",), "a step", "a step", "steps", "steps"),
+        _speeds("tokens_s", ("training",), "trained", "a step", "steps", "steps", _TRAINED),
+        _speeds("ms", ("training",), "a step", "a step", "steps", "steps", _TRAINED),
     ),
     "serving": (_requests(),),
 }
 """By kind of workload, of several the first that has a number."""
-MIXED = _speeds("ms", ALIKE, "an iteration", "an operation", "iterations", "elements or steps")
+MIXED = _speeds("ms", ALIKE, "an iteration", "an operation", "iterations", "elements or steps", _TRAINED)
 """Of several kinds in one report: durations, which all but requests have."""
 
 

@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from synthetic_run import stored_run
 
+from harness.sweep.console import ConsoleProgress
+from harness.sweep.summary import table
 from reports.bounds import held
 from reports.compare import compare, regressions
 from reports.figures import overview as figure
@@ -296,6 +299,21 @@ def test_the_first_screen_counts_steps_with_another_loss_and_marks_them(tmp_path
     assert screen_of(lines).columns[-1].under == "steps"
     first = write_report(folder).read_text().partition('<table class="overview')[2].partition("</table>")[0]
     assert ('class="n bad"' in first) == bad and "elements" not in first
+
+
+def test_other_weights_alone_are_seen_on_the_first_screen_and_on_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trials = [trial("healthy_before", LOSSES), trial("dies", LOSSES, "bb")]
+    folder = stored_run(tmp_path, "training", *trials)
+    (row,) = overview(headline(trial_frame(load_folders([folder]))))
+    assert (row["wrong"].text, row["wrong"].bad) == ("0 steps, 1 trial", True)
+    assert "trials with other final weights" in row["wrong"].caveat
+    own = {line.points: line.values for line in table(trials)}
+    assert (own["dies"]["steps_differ"], own["dies"]["weights_differ"]) == (0, 1)
+    ConsoleProgress(Console(width=160, force_terminal=False))._print_summary(table(trials))
+    shown = capsys.readouterr().out
+    assert "losses" in shown and "weights" in shown and "T/T0" in shown
 
 
 def test_metrics_of_training_are_no_collective_s() -> None:

@@ -48,6 +48,8 @@ class Metric:
     """The trials that must have a value. A cell of such trials without a value is a gap. With ``some trials`` it is
     not; with some of those that went on, or some faulted ones, it is one where the system has a value under the same
     fault elsewhere."""
+    needs_fault: bool = False
+    """Of ``some trials``: whether a trial without a fault never has it."""
     aggregate: Aggregate = "median"
     """How the repeats of a cell are combined."""
     heading: str = ""
@@ -201,7 +203,7 @@ class Metric:
             return faulted and not failed
         if self.of == "trials that stopped":
             return faulted and failed
-        return faulted or "faulted" not in self.of
+        return faulted or not (self.needs_fault or "faulted" in self.of)
 
     def belongs_to(self, *, faulted: bool, failed: bool) -> bool:
         """Whether a trial with this outcome must have a value; only a required value can be missing."""

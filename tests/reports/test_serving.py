@@ -10,6 +10,7 @@ import pytest
 from served_trials import ANSWERS, trial
 from synthetic_run import stored_run
 
+from reports.bounds import held
 from reports.compare import compare, regressions
 from reports.load import frame, load_folders
 from reports.measures import trial_frame
@@ -125,3 +126,14 @@ def test_without_a_run_without_failures_nothing_is_claimed(tmp_path: Path) -> No
     alone = trial_frame(load_folders([stored_run(tmp_path, "alone", trial("healthy_before", ANSWERS))]))
     assert math.isnan(alone.loc[0, "answers_differ"]), "it is not compared with itself"
     assert METRICS["answers_differ"].is_of("serving") and not METRICS["answers_differ"].is_of("training")
+
+
+@pytest.mark.parametrize("metric", ["during_ttft_p50_ms", "after_tpot_p99_ms"])
+def test_a_healthy_trial_lacks_nothing_that_only_a_fault_brings(tmp_path: Path, metric: str) -> None:
+    unwatched = trial("healthy_before", ANSWERS, status="inconclusive", expected=False)
+    frame = trial_frame(load_folders([stored_run(tmp_path, "serving", unwatched, trial("transfer", ANSWERS))]))
+    for of in ("median", "worst"):
+        (found,) = held(frame, {"bound": [{"metric": metric, "max": 1e9, "of": of}]})
+        assert found.met, found.line
+    (without,) = held(frame, {"bound": [{"metric": "before_ttft_p50_ms", "max": 1e9, "of": "worst"}]})
+    assert without.met is None, "that it should have"

@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from rich.console import Console
 from synthetic_run import stored_run
@@ -328,6 +329,27 @@ def test_what_a_step_costs_is_told_of_all_systems_side_by_side(tmp_path: Path) -
     assert frame["overhead"].tolist() == pytest.approx([0.5] * 6)
     text = " ".join(sentences(frame, []))
     assert "A step after dies takes longer than one before it by: balance 50 %, balance_model (simulated) 50 %." in text
+
+
+@pytest.mark.parametrize(
+    ("known", "told"),
+    [
+        ([0.5, None], "balance (not known in 1 of 2 trials, 50 % in the other)"),
+        ([0.5, 0.9, None, None], "balance (not known in 2 of 4 trials, at worst 90 % in the others)"),
+        ([None, None], "balance (not known in 2 of 2 trials)"),
+        ([0.5, 0.51, 0.52, None], "balance 51 % (range 50 to 52, known in 3 of 4 trials)"),
+    ],
+)
+def test_what_a_step_costs_is_told_with_the_trials_in_which_it_is_not_known(
+    tmp_path: Path, known: list[float | None], told: str
+) -> None:
+    trials = [trial("dies", LOSSES, trial_id=f"balance-r{r}", repeat=r) for r in range(len(known))]
+    other = trial("dies", LOSSES, trial_id="other-r0", system="other")
+    frame = trial_frame(load_folders([stored_run(tmp_path, "training", *trials, other)]))
+    own = frame["system"] == "balance"
+    frame.loc[own, "overhead"] = pd.Series(known, index=frame.index[own], dtype=float)
+    frame.loc[own, "disturbed_slowdown"] = frame.loc[own, "overhead"].isna()
+    assert f"longer than one before it by: {told}, other 50 %." in " ".join(sentences(frame, []))
 
 
 def test_the_speed_is_in_tokens_even_where_none_is_known_before_the_fault(tmp_path: Path) -> None:

@@ -114,8 +114,13 @@ def told(records: Iterable[stored.Trial], metrics: Iterable[Metric]) -> dict[str
 
 def _unknown(metric: Metric, views: Sequence[View]) -> int:
     """In how many trials its value is not known, as `Metric.unknown_in` counts them."""
-    slowed = cost.disturbed_slowdown if metric.by_medians else cost.disturbed
-    return sum(bool(slowed(v)) and metric.value(v) is None for v in views) if metric.against_healthy else 0
+
+    def slowed(view: View) -> bool:
+        slowdown = metric.by_medians or (metric.like_slowdown and view.comes_and_goes)
+        lost = not metric.by_medians and bool(cost.disturbed(view))
+        return lost or (slowdown and cost.disturbed_slowdown(view))
+
+    return sum(slowed(v) and metric.value(v) is None for v in views) if metric.against_healthy else 0
 
 
 def _line(

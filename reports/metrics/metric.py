@@ -62,6 +62,8 @@ class Metric:
     """Whether it may not be known for a trial whose healthy iterations something else slowed."""
     by_medians: bool = False
     """Of those: whether it is known all the same where the medians of the iterations are not changed by that."""
+    like_slowdown: bool = False
+    """Of those: whether it is also not known where T/T0 of a fault that comes and goes is not."""
     against_after: bool = False
     """Whether it compares with iterations after the fault. A trial without any lacks it as it lacks its T/T0, unless
     the fault comes and goes, of which it is not."""
@@ -194,6 +196,8 @@ class Metric:
         if self.from_effect:
             return part["unsure"].map(lambda names: self.name in names).astype(bool) & part[self.name].isna()
         slowed = part["disturbed_slowdown"].astype(bool) if self.by_medians else part["disturbed"] != ""
+        if self.like_slowdown:
+            slowed |= part["comes_and_goes"].astype(bool) & part["disturbed_slowdown"].astype(bool)
         slowed &= part[self.name].isna()
         return slowed if self.against_healthy else slowed & False
 

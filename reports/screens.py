@@ -84,13 +84,20 @@ class Screen:
     """Whether iterations after the fault are compared with those before it."""
 
 
+_OTHER = (
+    "are steps, and final weights trials, whose bits are not those of the run without failures. A system that rounds "
+    "otherwise after a fault, because it then adds in another order or over other ranks, counts, too: its last bits "
+    "differ by design."
+)
+
+
 def _speeds(
     kind: str,
     workloads: tuple[str, ...],
     axis: str,
     struck: str,
     counts: str,
-    wrong: str = "elements",
+    wrong: tuple[str, str] = ("wrong", "elements"),
     terminal: Mapping[str, str] = MappingProxyType({}),
 ) -> Screen:
     """Iterations that are alike: speed before and after the fault, T/T0, and time lost."""
@@ -112,7 +119,7 @@ def _speeds(
                    f"after, {unit}"),
             Column("slowdown", "T/T0", "time after / before", of(cost("slowdown", cells.slowdown))),
             Column("lost", "time lost", "against healthy", of(cost("lost_ms", cells.lost))),
-            Column("wrong", "wrong", wrong, lambda some, own: cells.wrong(own), f"wrong {wrong}"),
+            Column("wrong", *wrong, lambda some, own: cells.wrong(own), ", ".join(wrong)),
         ),
         (
             Panel(f"{axis} ({unit})", f"after_{kind}", f"before_{kind}"),
@@ -126,7 +133,7 @@ def _speeds(
             "thirds of its speed.",
             "Time lost": "is how much longer all iterations from the fault to the end of the trial took than as many "
             "healthy ones.",
-        },
+        } | ({"Other losses": _OTHER} if "training" in workloads else {}),
         unit, struck, counts, terminal=terminal,
     )  # fmt: skip
 
@@ -188,6 +195,7 @@ def _requests() -> Screen:
     )  # fmt: skip
 
 
+_STEPS = ("other losses", "steps")
 _TRAINED = {metric.name: metric.short for metric in METRICS.values() if metric.short} | {
     "steps_differ": "other losses",
     "weights_differ": "other weights",
@@ -199,13 +207,15 @@ SCREENS: Mapping[str, tuple[Screen, ...]] = {
         _speeds("ms", ("collective",), "an iteration", "a collective", "iterations"),
     ),
     "training": (
-        _speeds("tokens_s", ("training",), "trained", "a step", "steps", "steps", _TRAINED),
-        _speeds("ms", ("training",), "a step", "a step", "steps", "steps", _TRAINED),
+        _speeds("tokens_s", ("training",), "trained", "a step", "steps", _STEPS, _TRAINED),
+        _speeds("ms", ("training",), "a step", "a step", "steps", _STEPS, _TRAINED),
     ),
     "serving": (_requests(),),
 }
 """By kind of workload, of several the first that has a number."""
-MIXED = _speeds("ms", ALIKE, "an iteration", "an operation", "iterations", "elements or steps", _TRAINED)
+MIXED = _speeds(
+    "ms", ALIKE, "an iteration", "an operation", "iterations", ("wrong or other", "elements, losses"), _TRAINED
+)
 """Of several kinds in one report: durations, which all but requests have."""
 
 

@@ -297,7 +297,9 @@ def test_the_first_screen_counts_steps_with_another_loss_and_marks_them(tmp_path
     lines = headline(trial_frame(load_folders([folder])))
     (row,) = overview(lines)
     assert (row["wrong"].text, row["wrong"].bad) == (str(int(bad)), bad)
-    assert screen_of(lines).columns[-1].under == "steps"
+    screen = screen_of(lines)
+    assert (screen.columns[-1].heading, screen.columns[-1].under) == ("other losses", "steps")
+    assert "rounds otherwise after a fault" in screen.terms["Other losses"]
     first = write_report(folder).read_text().partition('<table class="overview')[2].partition("</table>")[0]
     assert ('class="n bad"' in first) == bad and "elements" not in first
 

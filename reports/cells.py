@@ -187,9 +187,18 @@ def _of(what: str) -> str:
 
 def after(cells: Sequence[Line], own: Sequence[Line], metric: str) -> Cell:
     """The speed after the fault, or when it stopped."""
-    if all_stopped(cells):
-        return stopped(cells, own)
-    return with_stopped(spread(cells, metric), cells)
+    ended = [line for line in cells if all_stopped([line])]
+    cell = stopped(cells, own) if all_stopped(cells) else with_stopped(spread(cells, metric), cells)
+    return with_caveat(cell, told) if (told := _steps_lost(ended)) else cell
+
+
+def _steps_lost(ended: Sequence[Line]) -> str:
+    """How many steps of training the trials that stopped have not done; empty: that is not known."""
+    known = [line for line in ended if line["steps_lost"].n]
+    if not known:
+        return ""
+    lost, trials = int(sum(line.told["steps_lost"] for line in known)), sum(line["steps_lost"].n for line in known)
+    return f"lost {plural(lost, 'step')}{f' in {trials} trials' if trials > 1 else ''}"
 
 
 def with_stopped(cell: Cell, cells: Sequence[Line]) -> Cell:

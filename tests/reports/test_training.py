@@ -208,6 +208,21 @@ def stops(after: int, **more: Any) -> Trial:
     return trial("dies", LOSSES[:after], status="failed", **{"error": error, "result": {}} | more)
 
 
+def test_the_first_screen_says_how_many_steps_a_stopped_system_lost(tmp_path: Path) -> None:
+    def after(*trials: Trial, name: str) -> Any:
+        folder = stored_run(tmp_path / name, "training", trial("healthy_before", LOSSES), *trials)
+        (row,) = overview(headline(trial_frame(load_folders([folder]))))
+        return row["after"]
+
+    one = after(stops(3), name="one")
+    assert one.text == "stopped" and one.caveat.splitlines() == ["lost 3 steps"]
+    both = after(stops(3), stops(2, trial_id="balance-dies-r1", repeat=1), name="both")
+    assert both.caveat.splitlines() == ["lost 7 steps in 2 trials"]
+    lasting = trial("slow", LOSSES, trial_id="balance-slow-r0")
+    assert after(stops(3), lasting, name="some").caveat.splitlines() == ["stopped: dies", "lost 3 steps"]
+    assert not after(lasting, name="none").caveat
+
+
 def test_steps_that_were_not_done_have_no_other_loss_and_no_weights_are_no_other_weights(tmp_path: Path) -> None:
     folder = stored_run(tmp_path, "training", trial("healthy_before", LOSSES), stops(3))
     frame, _ = told(folder)

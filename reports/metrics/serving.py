@@ -169,11 +169,11 @@ METRICS = (
     Metric(
         "requests_hurt", "requests", "lower", "requests since the failure that waited longer for their first token, or "
         "for each one, than any of the run without failures", lambda view: None, of="some trials", needs_fault=True,
-        among=partial(_beside_healthy, _hurt), heading="hurt", workloads=ONLY, tolerance=NOT_COMPARED,
+        among=partial(_beside_healthy, _hurt), heading="hurt", workloads=ONLY, tolerance="0",
     ),
     Metric(
         "requests_again", "requests", "lower", "requests for which some work was repeated", _again,
-        aggregate="total", heading="done again", workloads=ONLY, tolerance=NOT_COMPARED,
+        aggregate="total", heading="done again", workloads=ONLY,
     ),
     Metric(
         "in_transfer", "trials", "higher", "trials whose failure came while a cache was sent",

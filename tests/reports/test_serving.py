@@ -98,13 +98,15 @@ def test_the_rows_hold_what_the_metrics_are_made_of(tmp_path: Path) -> None:
 
 
 def test_later_tokens_and_other_answers_are_regressions(tmp_path: Path) -> None:
-    def run(name: str, factor: float = 1.0, answers: list[float] = ANSWERS) -> Any:
+    def run(name: str, factor: float = 1.0, answers: list[float] = ANSWERS, again: float = 0) -> Any:
         own = [
             trial(
                 "transfer", answers, factor * (1 + repeat / 1000), trial_id=f"balance-transfer-r{repeat}", repeat=repeat
             )
             for repeat in range(3)
         ]
+        for one in own:
+            one.iterations[-1].measures["again"] += again
         return trial_frame(
             load_folders([stored_run(tmp_path / name, "serving", trial("healthy_before", ANSWERS), *own)])
         )
@@ -115,7 +117,8 @@ def test_later_tokens_and_other_answers_are_regressions(tmp_path: Path) -> None:
     base = run("base")
     assert worse(run("same")) == set()
     late = {f"{phase}_ttft_p{q}_ms" for phase in ("before", "during", "after") for q in (50, 99)}
-    assert worse(run("late", 3.0)) == late
+    assert worse(run("late", 3.0)) == late | {"requests_hurt"}
+    assert worse(run("again", again=1)) == {"requests_again"}
     assert worse(run("other", answers=[*ANSWERS[:4], 1.0])) == {"answers_differ"}
     assert "requests_unanswered" in worse(run("unanswered", answers=ANSWERS[:4]))
 

@@ -97,7 +97,7 @@ def _speeds(
     axis: str,
     struck: str,
     counts: str,
-    wrong: tuple[str, str] = ("wrong", "elements"),
+    wrong: tuple[str, str, str] = ("wrong", "elements", "wrong elements"),
     terminal: Mapping[str, str] = MappingProxyType({}),
 ) -> Screen:
     """Iterations that are alike: speed before and after the fault, T/T0, and time lost."""
@@ -119,7 +119,7 @@ def _speeds(
                    f"after, {unit}"),
             Column("slowdown", "T/T0", "time after / before", of(cost("slowdown", cells.slowdown))),
             Column("lost", "time lost", "against healthy", of(cost("lost_ms", cells.lost))),
-            Column("wrong", *wrong, lambda some, own: cells.wrong(own), ", ".join(wrong)),
+            Column("wrong", *wrong[:2], lambda some, own: cells.wrong(own), wrong[2]),
         ),
         (
             Panel(f"{axis} ({unit})", f"after_{kind}", f"before_{kind}"),
@@ -195,7 +195,7 @@ def _requests() -> Screen:
     )  # fmt: skip
 
 
-_STEPS = ("other losses", "steps")
+_STEPS = ("other losses", "steps", "other losses, steps")
 _TRAINED = {metric.name: metric.short for metric in METRICS.values() if metric.short} | {
     "steps_differ": "other losses",
     "weights_differ": "other weights",
@@ -214,7 +214,13 @@ SCREENS: Mapping[str, tuple[Screen, ...]] = {
 }
 """By kind of workload, of several the first that has a number."""
 MIXED = _speeds(
-    "ms", ALIKE, "an iteration", "an operation", "iterations", ("wrong or other", "elements, losses"), _TRAINED
+    "ms",
+    ALIKE,
+    "an iteration",
+    "an operation",
+    "iterations",
+    ("wrong or other", "elements, losses", "wrong elements, other losses"),
+    _TRAINED,
 )
 """Of several kinds in one report: durations, which all but requests have."""
 

@@ -255,7 +255,7 @@ def _was_not_watched(metric: Metric, frame: pd.DataFrame, part: pd.DataFrame) ->
     """Whether every trial of a cell (`part`) is inconclusive, of a system that has the metric elsewhere."""
     if not (part["status"] == "inconclusive").all():
         return False
-    if metric.of != "some trials" and str(part["scenario"].iloc[0]).startswith("healthy"):
+    if (metric.of != "some trials" or metric.needs_fault) and str(part["scenario"].iloc[0]).startswith("healthy"):
         return False
     own = frame[(frame["system"] == part["system"].iloc[0]) & (frame["status"] != "inconclusive")]
     stops = own[(own["scenario"] == part["scenario"].iloc[0]) & own["faulted"]]

@@ -136,7 +136,7 @@ def with_smaller(cell: Cell, own: Sequence[Line], metric: str) -> Cell:
         value = f"{ends} {METRICS[metric].unit}".strip() if values else ""
         lacking = not_in_range(lines, metric)
         unknown = not_known_in([line for line in lines if line not in lacking], metric)
-        unknown = "; ".join(filter(None, (unknown, *_without(lacking, metric))))
+        unknown = "; ".join(filter(None, (unknown, *_without(lacking, own, metric))))
         of = " to ".join(dict.fromkeys(map(sized, (group[0], group[-1]))))
         told.append(f"{value or unknown} at {of}{f' ({unknown})' if value and unknown else ''}")
     return replace(cell, detail="\n".join(filter(None, (cell.detail, *told))))
@@ -145,6 +145,12 @@ def with_smaller(cell: Cell, own: Sequence[Line], metric: str) -> Cell:
 def where(line: Line) -> str:
     """The fault and the point on the axes: what tells a cell from the others of its system and size."""
     return ", ".join([line.scenario, *(f"{axis} {value}" for axis, value in line.points.items())])
+
+
+def place(line: Line, own: Sequence[Line]) -> str:
+    """The same, without the fault where a system (`own`) has one only."""
+    several = len({each.scenario for each in own if each.with_fault}) > 1
+    return where(line) if several or not line.points else where(line).removeprefix(f"{line.scenario}, ")
 
 
 def named(some: Sequence[Line], cells: Sequence[Line]) -> str:
@@ -181,9 +187,18 @@ def _of(what: str) -> str:
 
 def after(cells: Sequence[Line], own: Sequence[Line], metric: str) -> Cell:
     """The speed after the fault, or when it stopped."""
-    if all_stopped(cells):
-        return stopped(cells, own)
-    return with_stopped(spread(cells, metric), cells)
+    ended = [line for line in cells if all_stopped([line])]
+    cell = stopped(cells, own) if all_stopped(cells) else with_stopped(spread(cells, metric), cells)
+    return with_caveat(cell, told) if (told := _steps_lost(ended)) else cell
+
+
+def _steps_lost(ended: Sequence[Line]) -> str:
+    """How many steps of training the trials that stopped have not done; empty: that is not known."""
+    known = [line for line in ended if line["steps_lost"].n]
+    if not known:
+        return ""
+    lost, trials = int(sum(line.told["steps_lost"] for line in known)), sum(line["steps_lost"].n for line in known)
+    return f"lost {plural(lost, 'step')}{f' in {trials} trials' if trials > 1 else ''}"
 
 
 def with_stopped(cell: Cell, cells: Sequence[Line]) -> Cell:
@@ -268,8 +283,8 @@ def with_unknown(cell: Cell, cells: Sequence[Line], own: Sequence[Line], metric:
     unknown += "" if any(line[metric].n for line in cells) else _in_the_others(cells, metric)
     unknown += at_size(max(line.size_bytes for line in cells)) if unknown and len(_sizes(own)) > 1 else ""
     known = [line for line in cells if line[metric].n]
-    alone = f"{where(known[0])} only" if lacking and len(known) == 1 else ""
-    return with_caveat(cell, "\n".join(filter(None, (alone, unknown, *_without(lacking, metric), *told))))
+    alone = f"{place(known[0], own)} only" if lacking and len(known) == 1 else ""
+    return with_caveat(cell, "\n".join(filter(None, (alone, unknown, *_without(lacking, own, metric), *told))))
 
 
 def not_in_range(cells: Sequence[Line], metric: str) -> list[Line]:
@@ -278,13 +293,16 @@ def not_in_range(cells: Sequence[Line], metric: str) -> list[Line]:
     return [line for line in cells if some and not line[metric].n and not_known_in([line], metric)]
 
 
-def _without(lacking: Sequence[Line], metric: str) -> list[str]:
-    """Of which cells a range is not, each with the trials in which its value is known all the same."""
+def _without(lacking: Sequence[Line], own: Sequence[Line], metric: str) -> list[str]:
+    """Of which cells of a system (`own`) a range is not, each with the trials in which its value is known all the
+    same."""
     told = [
-        f"without {where(line)}: {not_known_in([line], metric)}{_in_the_others([line], metric)}"
+        f"{place(line, own)}: {not_known_in([line], metric)}{_in_the_others([line], metric)}"
         for line in lacking[:MOST_NAMED]
     ]
-    return [*told, f"without {len(lacking) - MOST_NAMED} more"] if len(lacking) > MOST_NAMED else told
+    return (
+        [*told, f"not known in {plural(len(lacking) - MOST_NAMED, 'more cell')}"] if len(lacking) > MOST_NAMED else told
+    )
 
 
 def _in_the_others(lines: Sequence[Line], metric: str) -> str:
@@ -315,12 +333,15 @@ def not_known_in(lines: Sequence[Line], metric: str) -> str:
 
 
 def wrong(own: Sequence[Line]) -> Cell:
-    """How many elements were wrong; of training, how many losses are others."""
-    trained = [line for line in own if line["steps_differ"].n]
-    if trained:
-        differing = int(sum(line.told["steps_differ"] for line in trained))
-        bad = differing > 0 or any(line.wrong for line in own)
-        return Cell(str(differing), caveat="steps with another loss than without failures", bad=bad)
+    """How many elements were wrong; of training, how many losses are others, and final weights if any are."""
+    if any(line["steps_differ"].n for line in own):
+        steps, weights = (
+            int(sum(line.told[name] for line in own if line[name].n)) for name in ("steps_differ", "weights_differ")
+        )
+        text = f"{plural(steps, 'step')}, {plural(weights, 'trial')}" if weights else str(steps)
+        told = ["steps with another loss than without failures"]
+        told += ["trials with other final weights"] * bool(weights)
+        return Cell(text, caveat="\n".join(told), bad=bool(steps or weights) or any(line.wrong for line in own))
     checked = sum(line.checked for line in own)
     if not checked:
         return Cell("unchecked" if any(line.conclusive for line in own) else NOTHING)

@@ -54,7 +54,8 @@ class Line:
     disturbed_slowdown: int
     """Trials whose T/T0 is not known for the same reason."""
     unsure: Mapping[str, int]
-    """By metric, trials whose value is not known because the fault's effect is not known well enough."""
+    """By metric, trials whose value is not known: because the fault's effect is not known well enough, or for either of
+    the reasons for which time lost and T/T0 are not."""
     stopped: int
     """Trials that ended with an error."""
     checked: int
@@ -81,7 +82,7 @@ class Line:
 
     def unknown(self, metric: Metric) -> int:
         """The trials whose value of `metric` is not known (`reports.metrics.metric.Metric.not_known`)."""
-        if metric.from_effect:
+        if metric.name in self.unsure:
             return self.unsure[metric.name]
         if not metric.against_healthy:
             return 0
@@ -178,7 +179,11 @@ def _line(part: pd.DataFrame) -> Line:
         inconclusive=int((~conclusive).sum()),
         disturbed=int((part["disturbed"] != "").sum()),
         disturbed_slowdown=int(part["disturbed_slowdown"].sum()),
-        unsure={name: int(metric.not_known(part).sum()) for name, metric in METRICS.items() if metric.from_effect},
+        unsure={
+            name: int(metric.not_known(part).sum())
+            for name, metric in METRICS.items()
+            if metric.from_effect or metric.like_slowdown
+        },
         stopped=int((part["status"] == "failed").sum()),
         checked=int(part["checked"].sum()),
         model=None if pd.isna(first["model"]) else float(first["model"]),

@@ -76,8 +76,8 @@ def _table(
     return table
 
 
-def among_requests(trials: Sequence[Trial], metrics: Sequence[str]) -> pd.DataFrame:
-    """Of the trials of one run, the metrics of serving that depend on others of them, in the same order."""
+def among_trials(trials: Sequence[Trial], metrics: Sequence[str]) -> pd.DataFrame:
+    """Of the trials of one run, the metrics that depend on others of them, in the same order."""
     frame = pd.DataFrame(
         {
             "run": "",
@@ -87,8 +87,8 @@ def among_requests(trials: Sequence[Trial], metrics: Sequence[str]) -> pd.DataFr
             "scenario": trial.shown_scenario,
             "repeat": trial.repeat,
             "status": trial.status,
-            "requests": serving.requests(trial),
         }
+        | _compared(trial)
         for trial in trials
     )
     found = {name: METRICS[name].among for name in metrics}
@@ -125,10 +125,7 @@ def _about(view: View, run: LoadedRun) -> dict[str, Any]:
         "points": dict(trial.axes),
         "workload": trial.workload,
         "collective": trial.collective or trial.workload,
-        "weights": trial.result.get("weights"),
-        "steps": tuple(i.iteration for i in training.steps_of(trial)),
-        "losses": tuple(i.measures["loss"] for i in training.steps_of(trial)),
-        "requests": serving.requests(trial),
+        **_compared(trial),
         "system": f"{trial.shown_system} ({run.called})" if run.called else trial.shown_system,
         "plain_system": trial.shown_system,
         "source": trial.source,
@@ -161,6 +158,16 @@ def _about(view: View, run: LoadedRun) -> dict[str, Any]:
         "loses_nic": loses_nic,
         "by_rate": view.by_rate,
         "floor": model.floor(trial.collective, setting) if modelled else None,
+    }
+
+
+def _compared(trial: Trial) -> dict[str, Any]:
+    """What is compared with that of the healthy trials."""
+    return {
+        "weights": trial.result.get("weights"),
+        "steps": tuple(i.iteration for i in training.steps_of(trial)),
+        "losses": tuple(i.measures["loss"] for i in training.steps_of(trial)),
+        "requests": serving.requests(trial),
     }
 
 

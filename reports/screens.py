@@ -5,6 +5,7 @@ columns of the terminal's table, and the words for what runs. A workload has one
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 
 from reports import cells, served
 from reports.cells import Cell
@@ -83,8 +84,21 @@ class Screen:
     """Whether iterations after the fault are compared with those before it."""
 
 
+_OTHER = (
+    "are steps, and final weights trials, whose bits are not those of the run without failures. A system that rounds "
+    "otherwise after a fault, because it then adds in another order or over other ranks, counts, too: its last bits "
+    "differ by design."
+)
+
+
 def _speeds(
-    kind: str, workloads: tuple[str, ...], axis: str, struck: str, counts: str, wrong: str = "elements"
+    kind: str,
+    workloads: tuple[str, ...],
+    axis: str,
+    struck: str,
+    counts: str,
+    wrong: tuple[str, str, str] = ("wrong", "elements", "wrong elements"),
+    terminal: Mapping[str, str] = MappingProxyType({}),
 ) -> Screen:
     """Iterations that are alike: speed before and after the fault, T/T0, and time lost."""
     unit = METRICS[f"before_{kind}"].unit
@@ -105,7 +119,7 @@ def _speeds(
                    f"after, {unit}"),
             Column("slowdown", "T/T0", "time after / before", of(cost("slowdown", cells.slowdown))),
             Column("lost", "time lost", "against healthy", of(cost("lost_ms", cells.lost))),
-            Column("wrong", "wrong", wrong, lambda some, own: cells.wrong(own), f"wrong {wrong}"),
+            Column("wrong", *wrong[:2], lambda some, own: cells.wrong(own), wrong[2]),
         ),
         (
             Panel(f"{axis} ({unit})", f"after_{kind}", f"before_{kind}"),
@@ -119,8 +133,8 @@ def _speeds(
             "thirds of its speed.",
             "Time lost": "is how much longer all iterations from the fault to the end of the trial took than as many "
             "healthy ones.",
-        },
-        unit, struck, counts,
+        } | ({"Other losses": _OTHER} if "training" in workloads else {}),
+        unit, struck, counts, terminal=terminal,
     )  # fmt: skip
 
 
@@ -181,6 +195,11 @@ def _requests() -> Screen:
     )  # fmt: skip
 
 
+_STEPS = ("other losses", "steps", "other losses, steps")
+_TRAINED = {metric.name: metric.short for metric in METRICS.values() if metric.short} | {
+    "steps_differ": "other losses",
+    "weights_differ": "other weights",
+}
 _NOT_COMPARED = "no healthy trial to compare with"
 SCREENS: Mapping[str, tuple[Screen, ...]] = {
     "collective": (
@@ -188,13 +207,21 @@ SCREENS: Mapping[str, tuple[Screen, ...]] = {
         _speeds("ms", ("collective",), "an iteration", "a collective", "iterations"),
     ),
     "training": (
-        _speeds("tokens_s", ("training",), "trained", "a step", "steps", "steps"),
-        _speeds("ms", ("training",), "a step", "a step", "steps", "steps"),
+        _speeds("tokens_s", ("training",), "trained", "a step", "steps", _STEPS, _TRAINED),
+        _speeds("ms", ("training",), "a step", "a step", "steps", _STEPS, _TRAINED),
     ),
     "serving": (_requests(),),
 }
 """By kind of workload, of several the first that has a number."""
-MIXED = _speeds("ms", ALIKE, "an iteration", "an operation", "iterations", "elements or steps")
+MIXED = _speeds(
+    "ms",
+    ALIKE,
+    "an iteration",
+    "an operation",
+    "iterations",
+    ("wrong or other", "elements, losses", "wrong elements, other losses"),
+    _TRAINED,
+)
 """Of several kinds in one report: durations, which all but requests have."""
 
 

@@ -9,8 +9,11 @@ from collections.abc import Iterator
 import pandas as pd
 
 from reports import stats
+from reports.metrics import METRICS
 from reports.metrics.training import references
 from reports.wording import number, plural
+
+OVERHEAD = METRICS["overhead"]
 
 
 def training_sentences(frame: pd.DataFrame) -> list[str]:
@@ -28,21 +31,36 @@ def training_sentences(frame: pd.DataFrame) -> list[str]:
 
 def _overheads(known: pd.DataFrame, several: bool) -> Iterator[str]:
     """What a step costs after a failure, of all systems in one sentence: measured and simulated ones side by side."""
-    went_on = known[known["overhead"].notna()]
+    went_on = known[known["faulted"] & (known["status"] != "failed")]
     for (setup, scenario), part in went_on.groupby(["setup", "scenario"], sort=False):
-        if part["system"].nunique() < 2:
+        told = {str(name): _overhead(own) for name, own in part.groupby("system", sort=False)}
+        if sum(map(bool, told.values())) < 2 or part["overhead"].isna().all():
             continue
-        each = ", ".join(f"{name} {_overhead(own)}" for name, own in part.groupby("system", sort=False))
+        each = ", ".join(f"{name} {text}" for name, text in told.items() if text)
         where = _place(part, str(setup)) if several else ""
         yield f"A step after {scenario}{where} takes longer than one before it by: {each}."
 
 
 def _overhead(own: pd.DataFrame) -> str:
-    found = stats.estimate(100 * own["overhead"])
+    """Of one system: its median, or its worst known trial where the others could make it another. Empty: no trial has
+    one."""
+    values, lacking = 100 * own["overhead"], int(own["overhead"].isna().sum())
+    unknown = OVERHEAD.unknown_in(own)
+    found = stats.estimate(values, unknown)
+    if not found.n and not unknown:
+        return ""
+    if not found.n:
+        told = f"not known in {lacking} of {plural(len(own), 'trial')}"
+        known = stats.known(values)
+        if not known.size:
+            return f"({told})"
+        where = "% in the other" if known.size == 1 else "% in the others"
+        return f"({told}, {'at worst ' * (known.size > 1)}{number(known.max())} {where})"
     if found.n < 2 or found.low == found.high:
-        return f"{number(found.median)} %"
+        return f"{number(found.median)} %{_known(values)}"
     what = "95 % interval" if found.n >= stats.MIN_BOOTSTRAP else "range"
-    return f"{number(found.median)} % ({what} {number(found.low)} to {number(found.high)}, {found.n} trials)"
+    trials = f"{found.n} trials" if not lacking else f"known in {found.n} of {plural(len(own), 'trial')}"
+    return f"{number(found.median)} % ({what} {number(found.low)} to {number(found.high)}, {trials})"
 
 
 def _place(part: pd.DataFrame, setup: str) -> str:

@@ -241,7 +241,7 @@ def _summary(lines: Sequence[Line], less: Collection[str]) -> Table:
     for heading in (*["size"] * sizes, "system", *([_points_heading(lines)] if points else []), "trials"):
         shown.add_column(heading, justify="right" if heading == "size" else "left", no_wrap=True)
     for metric, heading in metrics.items():
-        unit = "" if metric.unit == "requests" else metric.shown_unit  # which the heading says
+        unit = "" if metric.aggregate == "total" or metric.unit == "requests" else metric.shown_unit  # the heading says
         first, _, rest = heading.partition(" ")
         shown.add_column(f"{first}\n{f'{rest} {unit}'.strip()}", justify="right", no_wrap=True)
     for line in lines:
@@ -282,6 +282,7 @@ def _value_in_words(line: Line, metric: Metric) -> str:
         return NOT_KNOWN if of else ""
     some = f"(known in {known} of {of})" if of else ""
     unit = "" if metric.unit and metric.unit == metric.short else metric.shown_unit
+    unit = unit.removesuffix("s") if metric.aggregate == "total" and line.values[metric.name] == 1 else unit
     return " ".join(filter(None, (shown_value(metric, line.values[metric.name]), unit, some)))
 
 

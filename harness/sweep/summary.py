@@ -11,12 +11,12 @@ from harness.errors import ExitCode
 from harness.sweep.plan import Trial
 from reports import trial as stored
 from reports.metrics import METRICS, cost
-from reports.metrics.metric import ALIKE, Metric
+from reports.metrics.metric import Metric
 from reports.metrics.view import View
 from reports.wording import tally
 
 SHORT = [metric for metric in METRICS.values() if metric.short]
-"""The metrics that the terminal shows of a trial, and in its table of collectives and of training."""
+"""The metrics that the terminal shows of a trial, and in its table of collectives."""
 SHORT_NAMES: Mapping[str, str] = MappingProxyType({metric.name: metric.short for metric in SHORT})
 
 
@@ -86,15 +86,15 @@ def table(records: Iterable[stored.Trial]) -> list[Line]:
 
 def _columns(records: Sequence[stored.Trial]) -> tuple[Mapping[str, str], Mapping[str, Mapping[str, float]]]:
     """The columns of the workload's first screen in the report, and of those that compare a trial with others the
-    values by trial. Of collectives and training, the short metrics, which a trial has by itself."""
+    values by trial. Of collectives, the short metrics, which a trial has by itself."""
     kinds = {record.workload for record in records}
-    if kinds <= set(ALIKE):
+    if kinds <= {"collective"}:
         return SHORT_NAMES, {}
-    from reports.measures import among_requests
+    from reports.measures import among_trials
     from reports.screens import words_of
 
     columns = words_of(kinds).terminal or SHORT_NAMES
-    values = among_requests(records, list(columns))
+    values = among_trials(records, list(columns))
     ids = [record.trial_id for record in records]
     return columns, {str(name): dict(zip(ids, values[name], strict=True)) for name in values}
 
@@ -114,8 +114,13 @@ def told(records: Iterable[stored.Trial], metrics: Iterable[Metric]) -> dict[str
 
 def _unknown(metric: Metric, views: Sequence[View]) -> int:
     """In how many trials its value is not known, as `Metric.unknown_in` counts them."""
-    slowed = cost.disturbed_slowdown if metric.by_medians else cost.disturbed
-    return sum(bool(slowed(v)) and metric.value(v) is None for v in views) if metric.against_healthy else 0
+
+    def slowed(view: View) -> bool:
+        slowdown = metric.by_medians or (metric.like_slowdown and view.comes_and_goes)
+        lost = not metric.by_medians and bool(cost.disturbed(view))
+        return lost or (slowdown and cost.disturbed_slowdown(view))
+
+    return sum(slowed(v) and metric.value(v) is None for v in views) if metric.against_healthy else 0
 
 
 def _line(

@@ -69,7 +69,10 @@ def is_gain(lost_share: float) -> bool:
 
 
 def _lost_share(view: View) -> float | None:
+    """Of a fault that comes and goes this is T/T0 - 1, and no better known."""
     lost, healthy_ms = _lost(view), len(view.since) * view.healthy_mean_ns / 1e6
+    if view.comes_and_goes and view.disturbed_slowdown:
+        return None
     return lost / healthy_ms if lost is not None and healthy_ms > 0 else None
 
 
@@ -103,7 +106,8 @@ METRICS = (
         "lost_share", "", "lower",
         "time lost from the first hit iteration to the end of the trial, over the time of as many healthy iterations",
         _lost_share,
-        of="trials that went on", percent=True, workloads=ALIKE, against_healthy=True, tolerance=NOT_COMPARED,
+        of="trials that went on", percent=True, workloads=ALIKE, against_healthy=True, like_slowdown=True,
+        tolerance=NOT_COMPARED,
     ),
     Metric(
         "hit_cost_ms", "ms", "lower",

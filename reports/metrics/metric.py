@@ -48,6 +48,8 @@ class Metric:
     """The trials that must have a value. A cell of such trials without a value is a gap. With ``some trials`` it is
     not; with some of those that went on, or some faulted ones, it is one where the system has a value under the same
     fault elsewhere."""
+    needs_fault: bool = False
+    """Of ``some trials``: whether a trial without a fault never has it."""
     aggregate: Aggregate = "median"
     """How the repeats of a cell are combined."""
     heading: str = ""
@@ -60,6 +62,8 @@ class Metric:
     """Whether it may not be known for a trial whose healthy iterations something else slowed."""
     by_medians: bool = False
     """Of those: whether it is known all the same where the medians of the iterations are not changed by that."""
+    like_slowdown: bool = False
+    """Of those: whether it is also not known where T/T0 of a fault that comes and goes is not."""
     against_after: bool = False
     """Whether it compares with iterations after the fault. A trial without any lacks it as it lacks its T/T0, unless
     the fault comes and goes, of which it is not."""
@@ -192,6 +196,8 @@ class Metric:
         if self.from_effect:
             return part["unsure"].map(lambda names: self.name in names).astype(bool) & part[self.name].isna()
         slowed = part["disturbed_slowdown"].astype(bool) if self.by_medians else part["disturbed"] != ""
+        if self.like_slowdown:
+            slowed |= part["comes_and_goes"].astype(bool) & part["disturbed_slowdown"].astype(bool)
         slowed &= part[self.name].isna()
         return slowed if self.against_healthy else slowed & False
 
@@ -201,7 +207,7 @@ class Metric:
             return faulted and not failed
         if self.of == "trials that stopped":
             return faulted and failed
-        return faulted or "faulted" not in self.of
+        return faulted or not (self.needs_fault or "faulted" in self.of)
 
     def belongs_to(self, *, faulted: bool, failed: bool) -> bool:
         """Whether a trial with this outcome must have a value; only a required value can be missing."""

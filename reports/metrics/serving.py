@@ -154,7 +154,7 @@ def _latencies() -> Iterable[Metric]:
                 yield Metric(
                     f"{phase}_{name}_p{q}_ms", "ms", "lower",
                     f"{meaning}: {q}th percentile of requests {told}", of,
-                    of="every trial" if phase == "before" else "some trials",
+                    of="every trial" if phase == "before" else "some trials", needs_fault=phase != "before",
                     heading=f"{name.upper()} p{q} {phase}", short=f"{name.upper()} {phase}" if q == 50 else "",
                     workloads=ONLY,
                 )  # fmt: skip
@@ -168,22 +168,22 @@ METRICS = (
     ),
     Metric(
         "requests_hurt", "requests", "lower", "requests since the failure that waited longer for their first token, or "
-        "for each one, than any of the run without failures", lambda view: None, of="some trials",
-        among=partial(_beside_healthy, _hurt), heading="hurt", workloads=ONLY, tolerance=NOT_COMPARED,
+        "for each one, than any of the run without failures", lambda view: None, of="some trials", needs_fault=True,
+        among=partial(_beside_healthy, _hurt), heading="hurt", workloads=ONLY, tolerance="0",
     ),
     Metric(
         "requests_again", "requests", "lower", "requests for which some work was repeated", _again,
-        aggregate="total", heading="done again", workloads=ONLY, tolerance=NOT_COMPARED,
+        aggregate="total", heading="done again", workloads=ONLY,
     ),
     Metric(
         "in_transfer", "trials", "higher", "trials whose failure came while a cache was sent",
         partial(_within, "sent_from_ms", "sent_until_ms", "lost_sending"),
-        aggregate="total", of="some trials", workloads=ONLY, tolerance=NOT_COMPARED,
+        aggregate="total", of="some trials", needs_fault=True, workloads=ONLY, tolerance=NOT_COMPARED,
     ),
     Metric(
         "in_decode", "trials", "higher", "trials whose failure came while an answer was decoded",
         partial(_within, "sent_until_ms", None, "lost_decoding"),
-        aggregate="total", of="some trials", workloads=ONLY, tolerance=NOT_COMPARED,
+        aggregate="total", of="some trials", needs_fault=True, workloads=ONLY, tolerance=NOT_COMPARED,
     ),
     Metric(
         "requests_unanswered", "requests", "lower", "requests that the run without failures has answered and this one "
@@ -199,6 +199,7 @@ METRICS = (
         Metric(
             f"{phase}_{name}_over", "", "lower", f"{meaning}: increase of requests {WHEN[phase]} against the same ones "
             "in the trials without failures around it (median)", lambda view: None, of="some trials",
+            needs_fault=phase != "before",
             among=partial(_beside_healthy, partial(_over, f"{name}_ms", phase)),
             heading=f"{name.upper()} {phase} over healthy", percent=True, workloads=ONLY, tolerance=NOT_COMPARED,
         )

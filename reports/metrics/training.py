@@ -190,22 +190,24 @@ METRICS = (
     ),
     Metric(
         "noticed_ms", "ms", "lower", "from the fault until the ranks to be restarted have failed", _noticed,
-        of="some trials", workloads=ONLY, tolerance=NOT_COMPARED,
+        of="some trials", needs_fault=True, workloads=ONLY, tolerance=NOT_COMPARED,
     ),
     Metric(
         "restart_ms", "ms", "lower", "from the ranks' failure until all of them have met again", _of_hit("restart_ms"),
-        of="some trials", heading="restart", workloads=ONLY, tolerance=NOT_COMPARED,
+        of="some trials", needs_fault=True, heading="restart", workloads=ONLY, tolerance=NOT_COMPARED,
     ),
     Metric(
         "reload_ms", "ms", "lower", "time to read the checkpoint", _of_hit("reload_ms"), of="some trials",
+        needs_fault=True,
         workloads=ONLY, tolerance=NOT_COMPARED,
     ),
     Metric(
         "redo_ms", "ms", "lower", "time to repeat the steps since the checkpoint", _of_hit("redo_ms"),
-        of="some trials", workloads=ONLY, tolerance=NOT_COMPARED,
+        of="some trials", needs_fault=True, workloads=ONLY, tolerance=NOT_COMPARED,
     ),
     Metric(
         "steps_again", "steps", "lower", "steps that are repeated", _of_hit("steps_again"), of="some trials",
+        needs_fault=True,
         heading="done again", workloads=ONLY, tolerance=NOT_COMPARED,
     ),
 )  # fmt: skip

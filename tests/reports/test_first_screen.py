@@ -501,7 +501,7 @@ def test_a_range_names_the_cells_that_it_is_without_and_their_worst_trial(frame:
     made.loc[some, ["disturbed_slowdown", "slowdown"]] = [True, float("nan")]
     made.loc[frame[rows].index[1:], "slowdown"] = 5.84
     row = next(row for row in overview(headline(made)) if row.system == "balance")
-    without_it = "without flap, collective all_reduce: not known in 1 of 2 trials, 5.84 in the other"
+    without_it = "flap, collective all_reduce: not known in 1 of 2 trials, 5.84 in the other"
     assert "5.84" not in row["slowdown"].text and row["slowdown"].caveat == without_it
     (own,) = [text for text in sentences(made, []) if text.startswith("balance (")]
     assert "not known in 1 of" in own
@@ -515,11 +515,23 @@ def test_a_range_names_the_cells_that_it_is_without_and_their_worst_trial(frame:
     assert "the T/T0 of 1 more is not known (flap: 5.84 in its worst known trial)" in own
 
 
+def test_a_range_of_one_fault_names_the_place_without_it(frame: pd.DataFrame) -> None:
+    made = frame[(frame["scenario"] == "flap") & (frame["size_bytes"] == SIZE)].copy()
+    some = made[of(made, "balance", "flap", "all_reduce")].index
+    made.loc[some[:1], ["disturbed_slowdown", "slowdown"]] = [True, float("nan")]
+    made.loc[some[1:], "slowdown"] = 5.84
+    row = next(row for row in overview(headline(made)) if row.system == "balance")
+    assert row["slowdown"].caveat.splitlines() == [
+        "collective reduce_scatter only",
+        "collective all_reduce: not known in 1 of 2 trials, 5.84 in the other",
+    ]
+
+
 def test_a_smaller_size_names_the_cells_that_its_range_is_without(frame: pd.DataFrame) -> None:
     small = (frame["system"] == "balance") & (frame["scenario"] == "flap") & (frame["size_bytes"] < SIZE)
     made = frame.copy()
     rows = made[small & (made["collective"] == "all_reduce")].index
     made.loc[rows, ["disturbed_slowdown", "slowdown"]] = [True, float("nan")]
     row = next(row for row in overview(headline(made)) if row.system == "balance")
-    told = "at 64KiB (without flap, collective all_reduce: not known in 2 of 2 trials)"
+    told = "at 64KiB (flap, collective all_reduce: not known in 2 of 2 trials)"
     assert told in row["slowdown"].detail

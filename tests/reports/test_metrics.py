@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from harness.experiment.bounds import BoundModel, bound_mistakes
+from harness.sweep.summary import told
 from reports import columns, machine, rows
 from reports.metrics import METRICS
 from reports.metrics.metric import Metric
@@ -41,6 +43,7 @@ NOISY = [("before" if at < 80 else "hit" if at == 80 else "after", ms) for at, m
 NOISY_FLAP, NOISY_LOSS = trial(*NOISY, kind="flap"), trial(*NOISY)
 """A busy machine delays every fourth iteration, and the fault costs nothing."""
 SCATTERED = [("before", 10), ("before", 50), ("before", 10), ("before", 10), ("hit", 40), ("after", 40)]
+STOOD = [*SCATTERED[:4], ("hit", 1000), *[("after", 40)] * 3]
 SLOWED = [*[("before", 20)] * 4, ("hit", 15), ("after", 15), ("after", 15)]
 """Something else slowed one of four healthy iterations, and all of them."""
 
@@ -85,6 +88,11 @@ def value(name: str, of: Trial) -> float | None:
         ("slowdown", trial(*SLOWED), None),  # 0.75, but no fault makes a collective faster
         ("slowdown", trial(*SLOWED, kind="flap"), None),
         ("mean_ms", trial(*SLOWED, kind="flap"), 15),
+        # What is lost by far is known; as a share of such iterations it is T/T0 - 1 where a fault comes and goes.
+        ("lost_ms", trial(*STOOD, kind="flap"), 1040),
+        ("slowdown", trial(*STOOD, kind="flap"), None),
+        ("lost_share", trial(*STOOD, kind="flap"), None),
+        ("lost_share", trial(*STOOD), 13),
         ("lost_ms", trial(*SLOWED[3:]), None),
         ("lost_ms", trial(*[("before", 10)] * 3), None),
         ("lost_ms", trial(("hit", 40), ("after", 15)), None),
@@ -101,6 +109,16 @@ def value(name: str, of: Trial) -> float | None:
 def test_a_value_is_what_the_iterations_say(name: str, of: Trial, expected: float | None) -> None:
     found = value(name, of)
     assert found == (None if expected is None else pytest.approx(expected))
+
+
+def test_a_share_lost_that_is_not_known_is_counted_as_such() -> None:
+    metric = METRICS["lost_share"]
+    frame = pd.DataFrame({
+        "lost_share": [None, None, None, 0.5], "disturbed": ["", "", "slowed", ""],
+        "comes_and_goes": [True, False, False, True], "disturbed_slowdown": [True, True, False, False],
+    })  # fmt: skip
+    assert metric.not_known(frame).tolist() == [True, False, True, False]
+    assert told([trial(*STOOD, kind="flap")], [metric, METRICS["lost_ms"]]) == {"lost_ms": pytest.approx(1040)}
 
 
 def logged(*events: tuple[int, str, str], further: int = 0) -> Trial:

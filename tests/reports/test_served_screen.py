@@ -134,7 +134,7 @@ def test_a_workload_has_one_screen_and_several_share_one(tmp_path: Path) -> None
     served = stored_run(tmp_path, "serving", *TRIALS)
     collective = make_run(tmp_path, repeats=1, sizes={1 << 20: 4}, counters=False)
     lines = headline(trial_frame(load_folders([served, collective])))
-    assert MIXED.columns[-1].under == "elements or steps"
+    assert MIXED.columns[-1].under == "elements, losses"
     assert screen_of(lines) is MIXED and set(SCREENS) == {"collective", "training", "serving"}
     rows = {row.system: row for row in overview(lines)}
     (ours,) = [row for name, row in rows.items() if name == "balance (run 1)"]

@@ -10,6 +10,7 @@ import pytest
 from served_trials import ANSWERS, trial
 from synthetic_run import stored_run
 
+from reports.bounds import held
 from reports.compare import compare, regressions
 from reports.load import frame, load_folders
 from reports.measures import trial_frame
@@ -97,13 +98,15 @@ def test_the_rows_hold_what_the_metrics_are_made_of(tmp_path: Path) -> None:
 
 
 def test_later_tokens_and_other_answers_are_regressions(tmp_path: Path) -> None:
-    def run(name: str, factor: float = 1.0, answers: list[float] = ANSWERS) -> Any:
+    def run(name: str, factor: float = 1.0, answers: list[float] = ANSWERS, again: float = 0) -> Any:
         own = [
             trial(
                 "transfer", answers, factor * (1 + repeat / 1000), trial_id=f"balance-transfer-r{repeat}", repeat=repeat
             )
             for repeat in range(3)
         ]
+        for one in own:
+            one.iterations[-1].measures["again"] += again
         return trial_frame(
             load_folders([stored_run(tmp_path / name, "serving", trial("healthy_before", ANSWERS), *own)])
         )
@@ -114,7 +117,8 @@ def test_later_tokens_and_other_answers_are_regressions(tmp_path: Path) -> None:
     base = run("base")
     assert worse(run("same")) == set()
     late = {f"{phase}_ttft_p{q}_ms" for phase in ("before", "during", "after") for q in (50, 99)}
-    assert worse(run("late", 3.0)) == late
+    assert worse(run("late", 3.0)) == late | {"requests_hurt"}
+    assert worse(run("again", again=1)) == {"requests_again"}
     assert worse(run("other", answers=[*ANSWERS[:4], 1.0])) == {"answers_differ"}
     assert "requests_unanswered" in worse(run("unanswered", answers=ANSWERS[:4]))
 
@@ -125,3 +129,14 @@ def test_without_a_run_without_failures_nothing_is_claimed(tmp_path: Path) -> No
     alone = trial_frame(load_folders([stored_run(tmp_path, "alone", trial("healthy_before", ANSWERS))]))
     assert math.isnan(alone.loc[0, "answers_differ"]), "it is not compared with itself"
     assert METRICS["answers_differ"].is_of("serving") and not METRICS["answers_differ"].is_of("training")
+
+
+@pytest.mark.parametrize("metric", ["during_ttft_p50_ms", "after_tpot_p99_ms"])
+def test_a_healthy_trial_lacks_nothing_that_only_a_fault_brings(tmp_path: Path, metric: str) -> None:
+    unwatched = trial("healthy_before", ANSWERS, status="inconclusive", expected=False)
+    frame = trial_frame(load_folders([stored_run(tmp_path, "serving", unwatched, trial("transfer", ANSWERS))]))
+    for of in ("median", "worst"):
+        (found,) = held(frame, {"bound": [{"metric": metric, "max": 1e9, "of": of}]})
+        assert found.met, found.line
+    (without,) = held(frame, {"bound": [{"metric": "before_ttft_p50_ms", "max": 1e9, "of": "worst"}]})
+    assert without.met is None, "that it should have"

@@ -5,9 +5,13 @@ import math
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
+from rich.console import Console
 from synthetic_run import stored_run
 
+from harness.sweep.console import ConsoleProgress
+from harness.sweep.summary import table
 from reports.bounds import held
 from reports.compare import compare, regressions
 from reports.figures import overview as figure
@@ -204,6 +208,21 @@ def stops(after: int, **more: Any) -> Trial:
     return trial("dies", LOSSES[:after], status="failed", **{"error": error, "result": {}} | more)
 
 
+def test_the_first_screen_says_how_many_steps_a_stopped_system_lost(tmp_path: Path) -> None:
+    def after(*trials: Trial, name: str) -> Any:
+        folder = stored_run(tmp_path / name, "training", trial("healthy_before", LOSSES), *trials)
+        (row,) = overview(headline(trial_frame(load_folders([folder]))))
+        return row["after"]
+
+    one = after(stops(3), name="one")
+    assert one.text == "stopped" and one.caveat.splitlines() == ["lost 3 steps"]
+    both = after(stops(3), stops(2, trial_id="balance-dies-r1", repeat=1), name="both")
+    assert both.caveat.splitlines() == ["lost 7 steps in 2 trials"]
+    lasting = trial("slow", LOSSES, trial_id="balance-slow-r0")
+    assert after(stops(3), lasting, name="some").caveat.splitlines() == ["stopped: dies", "lost 3 steps"]
+    assert not after(lasting, name="none").caveat
+
+
 def test_steps_that_were_not_done_have_no_other_loss_and_no_weights_are_no_other_weights(tmp_path: Path) -> None:
     folder = stored_run(tmp_path, "training", trial("healthy_before", LOSSES), stops(3))
     frame, _ = told(folder)
@@ -293,9 +312,26 @@ def test_the_first_screen_counts_steps_with_another_loss_and_marks_them(tmp_path
     lines = headline(trial_frame(load_folders([folder])))
     (row,) = overview(lines)
     assert (row["wrong"].text, row["wrong"].bad) == (str(int(bad)), bad)
-    assert screen_of(lines).columns[-1].under == "steps"
+    screen = screen_of(lines)
+    assert (screen.columns[-1].heading, screen.columns[-1].under) == ("other losses", "steps")
+    assert "rounds otherwise after a fault" in screen.terms["Other losses"]
     first = write_report(folder).read_text().partition('<table class="overview')[2].partition("</table>")[0]
     assert ('class="n bad"' in first) == bad and "elements" not in first
+
+
+def test_other_weights_alone_are_seen_on_the_first_screen_and_on_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trials = [trial("healthy_before", LOSSES), trial("dies", LOSSES, "bb")]
+    folder = stored_run(tmp_path, "training", *trials)
+    (row,) = overview(headline(trial_frame(load_folders([folder]))))
+    assert (row["wrong"].text, row["wrong"].bad) == ("0 steps, 1 trial", True)
+    assert "trials with other final weights" in row["wrong"].caveat
+    own = {line.points: line.values for line in table(trials)}
+    assert (own["dies"]["steps_differ"], own["dies"]["weights_differ"]) == (0, 1)
+    ConsoleProgress(Console(width=160, force_terminal=False))._print_summary(table(trials))
+    shown = capsys.readouterr().out
+    assert "losses" in shown and "weights" in shown and "T/T0" in shown
 
 
 def test_metrics_of_training_are_no_collective_s() -> None:
@@ -310,6 +346,27 @@ def test_what_a_step_costs_is_told_of_all_systems_side_by_side(tmp_path: Path) -
     assert frame["overhead"].tolist() == pytest.approx([0.5] * 6)
     text = " ".join(sentences(frame, []))
     assert "A step after dies takes longer than one before it by: balance 50 %, balance_model (simulated) 50 %." in text
+
+
+@pytest.mark.parametrize(
+    ("known", "told"),
+    [
+        ([0.5, None], "balance (not known in 1 of 2 trials, 50 % in the other)"),
+        ([0.5, 0.9, None, None], "balance (not known in 2 of 4 trials, at worst 90 % in the others)"),
+        ([None, None], "balance (not known in 2 of 2 trials)"),
+        ([0.5, 0.51, 0.52, None], "balance 51 % (range 50 to 52, known in 3 of 4 trials)"),
+    ],
+)
+def test_what_a_step_costs_is_told_with_the_trials_in_which_it_is_not_known(
+    tmp_path: Path, known: list[float | None], told: str
+) -> None:
+    trials = [trial("dies", LOSSES, trial_id=f"balance-r{r}", repeat=r) for r in range(len(known))]
+    other = trial("dies", LOSSES, trial_id="other-r0", system="other")
+    frame = trial_frame(load_folders([stored_run(tmp_path, "training", *trials, other)]))
+    own = frame["system"] == "balance"
+    frame.loc[own, "overhead"] = pd.Series(known, index=frame.index[own], dtype=float)
+    frame.loc[own, "disturbed_slowdown"] = frame.loc[own, "overhead"].isna()
+    assert f"longer than one before it by: {told}, other 50 %." in " ".join(sentences(frame, []))
 
 
 def test_the_speed_is_in_tokens_even_where_none_is_known_before_the_fault(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def over(name: str, phase: str, cells: Sequence[Line], own: Sequence[Line]) -> C
         cell = Cell(cell.text, "\n".join(filter(None, (cell.detail, f"{absolute} ms"))))
     known = [line for line in cells if line[f"{phase}_{name}_over"].n]
     lacking = [line for line in cells if known and line not in known and line.conclusive > line.stopped]
-    cell = with_caveat(cell, f"without {named(lacking, cells)}" if lacking else "")
+    cell = with_caveat(cell, f"not of {named(lacking, cells)}" if lacking else "")
     return with_stopped(cell, cells) if (name, phase) == ("ttft", "during") else cell
 
 

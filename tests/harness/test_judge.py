@@ -87,7 +87,7 @@ def test_one_wrong_element_on_one_rank_is_wrong_even_when_the_rest_is_in_doubt()
     facts = survived(injections=(replace(FAULT, t_before_ns=STRUCK * PERIOD - 8 * MS, heal_ns=None),))
     facts.ranks[1].finished[4] = Timed(4 * PERIOD, LENGTH, 1)
     assert word(judge(facts)) == ("wrong", False)
-    assert judge(facts).reason == "1 wrong elements"
+    assert judge(facts).reason == "1 wrong element"
 
 
 def test_wrong_is_worse_than_failed() -> None:

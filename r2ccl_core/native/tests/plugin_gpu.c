@@ -36,13 +36,14 @@ struct memory {
   void* mhandle;
 };
 
+/* By one write, as both sides write to the same pipe. */
 static void log_line(int level, unsigned long flags, const char* file, int line, const char* format, ...) {
+  char said[1024];
   va_list arguments;
   va_start(arguments, format);
-  fprintf(stderr, "side %d: level %d flags %lu %s:%d ", self.side, level, flags, file, line);
-  vfprintf(stderr, format, arguments);
-  fputc('\n', stderr);
+  vsnprintf(said, sizeof said, format, arguments);
   va_end(arguments);
+  fprintf(stderr, "side %d: level %d flags %lu %s:%d %s\n", self.side, level, flags, file, line, said);
 }
 
 static void load_stand_in(void) {

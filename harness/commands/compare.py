@@ -34,10 +34,12 @@ def compare_command(base: str, new: str, rules: Path | None, json: bool) -> Exit
     (base_folder, base_system), (new_folder, new_system) = parse_side(base), parse_side(new)
     if (base_system is None) != (new_system is None):
         raise UsageError(f"{base} and {new}: name a system on both sides (RUN@SYSTEM) or on neither")
-    if (real(base_folder), base_system) == (real(new_folder), new_system):
-        raise UsageError(f"{base} and {new} are the same; give two runs, or two systems of one as RUN@SYSTEM")
     chosen = load_rules(rules) if rules else DEFAULT
+    if (real(base_folder), base_system) == (real(new_folder), new_system):
     runs = [replace(load_folder(folder), label=label) for folder, label in ((base_folder, "BASE"), (new_folder, "NEW"))]
+    for run, system in zip(runs, (base_system, new_system), strict=True):
+        _refuse_unknown(run, system)
+        raise UsageError(f"{base} and {new} are the same; give two runs, or two systems of one as RUN@SYSTEM")
     _tell_unknown(chosen, runs)
     label = base_system
     if base_system is not None and new_system is not None and base_system != new_system:
@@ -101,12 +103,19 @@ def parse_side(text: str) -> tuple[Path, str | None]:
 
 def _frame(run: LoadedRun, system: str | None, label: str | None) -> "pd.DataFrame":
     frame = trial_frame([run])
-    if system is None:
-        return frame
-    own = frame[frame["system"].isin((system, f"{system}{SIMULATED}"))]
-    if own.empty:
-        raise UsageError(f"{run.folder}: has no system {system!r}; it has {', '.join(frame['system'].unique())}")
-    return own.assign(system=label)
+    return frame if system is None else frame[frame["system"].isin(_names(system))].assign(system=label)
+
+
+def _refuse_unknown(run: LoadedRun, system: str | None) -> None:
+    """Raises `UsageError` if `run` has no trial of `system`."""
+    known = dict.fromkeys(trial.shown_system for trial in run.trials)
+    if system is not None and not known.keys() & _names(system):
+        raise UsageError(f"{run.folder}: has no system {system!r}; it has {', '.join(known)}")
+
+
+def _names(system: str) -> set[str]:
+    """What a system is called where it was measured, and where it was simulated."""
+    return {system, f"{system}{SIMULATED}"}
 
 
 def _print(findings: Sequence[Finding], lines: Sequence[str]) -> None:

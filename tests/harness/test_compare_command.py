@@ -303,6 +303,8 @@ def test_runs_that_cannot_be_compared_are_a_mistake_of_usage(
         (("{run}", "{run}"), "are the same"),
         (("{run}@balance", "{run}"), "on both sides"),
         (("{run}@balance", "{run}@ring"), "has no system 'ring'; it has failstop"),
+        (("{run}@ring", "{run}"), "has no system 'ring'; it has failstop"),
+        (("{run}@ring", "{run}@ring"), "has no system 'ring'; it has failstop"),
         (("{run}", "nowhere"), "give the folder of a run"),
     ],
 )
@@ -312,6 +314,14 @@ def test_sides_that_make_no_sense_are_one_line(tmp_path: Path, sides: tuple[str,
     assert status == 2
     assert told in text
     assert text.count("\n") == 1
+
+
+def test_a_broken_rules_file_is_told_before_anything_else(tmp_path: Path) -> None:
+    (rules := tmp_path / "rules.toml").write_text("[[rule]")
+    for sides in ((tmp_path, tmp_path), (f"{tmp_path}@a", tmp_path), (tmp_path / "nowhere", tmp_path)):
+        status, text = run(*sides, "--rules", rules)
+        assert status == 2 and text.count("\n") == 1
+        assert f"{rules}: is not valid TOML" in text
 
 
 def test_a_table_that_does_not_fit_is_lines_of_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

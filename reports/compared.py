@@ -79,11 +79,15 @@ def _tolerated(finding: Finding) -> str:
 
 
 def told(
-    findings: Sequence[Finding], differences: Sequence[Difference], lacks: Mapping[str, str] = NOTHING_LACKS
+    findings: Sequence[Finding],
+    differences: Sequence[Difference],
+    lacks: Mapping[str, str] = NOTHING_LACKS,
+    unheld: Sequence[str] = (),
 ) -> list[str]:
     """The comparison in sentences, the conclusion last. `lacks` says of a side (BASE, NEW) why it may not be
-    complete (`reports.load.LoadedRun`)."""
+    complete (`reports.load.LoadedRun`), `unheld` which weights are held against none and why."""
     lines = [f"{side}: {why}." for side, why in lacks.items()]
+    lines += map(plain, unheld)
     lines += [plain(f"BASE and NEW differ in {difference.told()}") for difference in differences]
     if any(difference.about == "machine" for difference in differences):
         lines.append("The numbers come from different machines; the differences below may be due to the machines.")
@@ -248,6 +252,7 @@ def as_json(
     findings: Sequence[Finding],
     differences: Sequence[Difference],
     lacks: Mapping[str, str] = NOTHING_LACKS,
+    unheld: Sequence[str] = (),
 ) -> str:
     """The comparison as one JSON object."""
     values = {
@@ -257,6 +262,7 @@ def as_json(
         "regressions": len(regressions(findings)),
         "compared": sum(finding.compared for finding in findings),
         "lacks": dict(lacks),
+        "weights_not_compared": list(unheld),
         "differences": [vars(difference) for difference in differences],
         "findings": [_record(finding) for finding in findings],
     }

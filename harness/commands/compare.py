@@ -15,9 +15,9 @@ from r2ccl_core.text_file import is_there
 from reports.compare import CELL, Finding, compare, is_open, regressions, unjudgeable
 from reports.compared import HEADINGS, as_json, as_words, cells, told
 from reports.load import LoadedRun, load_folder, real
-from reports.machines import differences
+from reports.machines import Difference, differences
 from reports.measures import trial_frame
-from reports.metrics.training import held_against
+from reports.metrics.training import have_weights, held_against, not_held
 from reports.rules import DEFAULT, Rules, load_rules
 from reports.trial import SIMULATED
 from reports.wording import plain
@@ -26,19 +26,22 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+_WEIGHTS = "Final weights of healthy trials are not compared with those of BASE"
+
+
 def compare_command(base: str, new: str, rules: Path | None, json: bool) -> ExitCode:
     """Prints the comparison; 1 if anything regressed, 3 if it is unknown, as on different networks.
 
     A side is a run or ``FOLDER@SYSTEM``.
     """
-    (base_folder, base_system), (new_folder, new_system) = parse_side(base), parse_side(new)
-    if (base_system is None) != (new_system is None):
-        raise UsageError(f"{base} and {new}: name a system on both sides (RUN@SYSTEM) or on neither")
     chosen = load_rules(rules) if rules else DEFAULT
-    if (real(base_folder), base_system) == (real(new_folder), new_system):
+    (base_folder, base_system), (new_folder, new_system) = parse_side(base), parse_side(new)
     runs = [replace(load_folder(folder), label=label) for folder, label in ((base_folder, "BASE"), (new_folder, "NEW"))]
     for run, system in zip(runs, (base_system, new_system), strict=True):
         _refuse_unknown(run, system)
+    if (base_system is None) != (new_system is None):
+        raise UsageError(f"{base} and {new}: name a system on both sides (RUN@SYSTEM) or on neither")
+    if (real(base_folder), base_system) == (real(new_folder), new_system):
         raise UsageError(f"{base} and {new} are the same; give two runs, or two systems of one as RUN@SYSTEM")
     _tell_unknown(chosen, runs)
     label = base_system
@@ -50,6 +53,7 @@ def compare_command(base: str, new: str, rules: Path | None, json: bool) -> Exit
     # Repeats of one run are blocks in which every system ran once: they pair. Those of two runs do not.
     paired = real(base_folder) == real(new_folder)
     between_runs = differences(runs)
+    unheld = _unheld(before, after, base_system == new_system, between_runs)
     if base_system == new_system and not any(difference.decides_results for difference in between_runs):
         before, after = held_against(before, after)
     findings = compare(before, after, chosen, paired=paired)
@@ -60,12 +64,26 @@ def compare_command(base: str, new: str, rules: Path | None, json: bool) -> Exit
         print(plain(f"left out: {problem}"), file=sys.stderr)
     lacks = {run.name: run.incomplete for run in runs if run.incomplete}
     if json:
-        print(as_json(base, new, findings, between_runs, lacks), end="")
+        print(as_json(base, new, findings, between_runs, lacks, unheld), end="")
     else:
-        _print(findings, told(findings, between_runs, lacks))
+        _print(findings, told(findings, between_runs, lacks, unheld))
     if regressions(findings):
         return ExitCode.WRONG
     return ExitCode.INCONCLUSIVE if is_open(findings, lacks) else ExitCode.OK
+
+
+def _unheld(
+    base: "pd.DataFrame", new: "pd.DataFrame", one_system: bool, between_runs: Sequence[Difference]
+) -> list[str]:
+    """Which weights of healthy trials are held against none of BASE, and why; none if there are no weights."""
+    deciding = ", ".join(f"{each.about} ({each.what})" for each in between_runs if each.decides_results)
+    if not have_weights(new):
+        return []
+    if not one_system:
+        return [f"{_WEIGHTS}: two systems may add in another order."]
+    if deciding:
+        return [f"{_WEIGHTS}, as the runs differ in {deciding}."]
+    return [f"{_WEIGHTS} for {system}: {why}." for system, why in not_held(base, new).items()]
 
 
 def _refuse_nothing(

@@ -104,12 +104,30 @@ def held_against(base: "pd.DataFrame", new: "pd.DataFrame") -> "tuple[pd.DataFra
     """Two runs of one experiment with `weights_differ` of healthy trials held against those of `base`: what changed all
     trials of a run alike is in none of them beside the others. A system whose healthy trials in `base` are not the same
     has nothing to hold others against."""
-    known: dict[Hashable, str] = {
-        key: part["weights"].iloc[0]
-        for key, part in _healthy(base).groupby(_CONFIGURED)
-        if part["weights"].nunique() == 1
-    }
+    known = _agreed(base)
     return _against(base, known), _against(new, known)
+
+
+def not_held(base: "pd.DataFrame", new: "pd.DataFrame") -> dict[str, str]:
+    """By system, why `held_against` holds the weights of some of its healthy trials in `new` against none."""
+    theirs, known = _healthy(base).groupby(_CONFIGURED).groups, _agreed(base)
+    lacking = (key for key in _healthy(new).groupby(_CONFIGURED).groups if key not in known)
+    return {
+        str(key[1]): "those of BASE are not the same in all trials" if key in theirs else "BASE has none"
+        for key in lacking
+        if isinstance(key, tuple)
+    }
+
+
+def have_weights(frame: "pd.DataFrame") -> bool:
+    """Whether there are healthy trials with final weights."""
+    return not _healthy(frame).empty
+
+
+def _agreed(base: "pd.DataFrame") -> "dict[Hashable, str]":
+    """The weights of the healthy trials of each system for which they are all the same."""
+    groups = _healthy(base).groupby(_CONFIGURED)["weights"]
+    return {key: weights.iloc[0] for key, weights in groups if weights.nunique() == 1}
 
 
 def _against(frame: "pd.DataFrame", known: "Mapping[Hashable, str]") -> "pd.DataFrame":

@@ -388,3 +388,24 @@ def test_weights_that_changed_in_every_trial_are_a_regression_where_machine_and_
     elsewhere = trained(tmp_path / "d", "bb", cpu="another")
     newer = trained(tmp_path / "e", "bb", commit="1", versions={"torch": "9"})
     assert [run(base, new)[0] == 1 for new in (elsewhere, newer)] == [False, False]
+
+
+def test_a_comparison_says_where_weights_are_held_against_none(tmp_path: Path) -> None:
+    skipped = "Final weights of healthy trials are not compared with those of BASE"
+    base, other = trained(tmp_path / "a", "aa"), trained(tmp_path / "b", "bb")
+    elsewhere = trained(tmp_path / "c", "bb", cpu="another", versions={"torch": "9"})
+    assert skipped not in run(base, other)[1]
+    assert f"{skipped}, as the runs differ in machine (cpu), program (torch)." in run(base, elsewhere)[1]
+    assert json.loads(run(base, elsewhere, "--json")[1])["weights_not_compared"]
+    for path in [*elsewhere.glob("trials/*/trial.json")]:
+        second = path.parent.with_name(path.parent.name.replace("balance", "auto")) / "trial.json"
+        second.parent.mkdir()
+        second.write_text(path.read_text().replace("balance", "auto"))
+    assert f"{skipped}: two systems may add in another order." in run(f"{elsewhere}@balance", f"{elsewhere}@auto")[1]
+    one = next((base / "trials").glob("*after*/trial.json"))
+    one.write_text(one.read_text().replace('"aa"', '"cc"'))
+    assert f"{skipped} for balance: those of BASE are not the same in all trials." in run(base, other)[1]
+    for trial in base.glob("trials/*/trial.json"):
+        trial.write_text(json.dumps(json.loads(trial.read_text()) | {"result": {}}))
+    assert f"{skipped} for balance: BASE has none." in run(base, other)[1]
+    assert skipped not in run(make(tmp_path / "d"), make(tmp_path / "e", 2))[1], "a collective has none"

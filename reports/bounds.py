@@ -3,8 +3,9 @@
 A bound applies to cells: one system, one size, one fault, one point of the axes. It holds if every cell that it selects
 is within it, either by the metric's aggregate over repeats (`reports.metrics`) or by its worst repeat. If all trials of
 a cell stayed inconclusive, the cell was not measured; the bound is then "not measured", unless another cell already
-misses it. So is a bound on the worst repeat if one repeat was not measured, and one on a median if the trials whose
-healthy iterations something else slowed could lie to either side of it and so decide it. A time from an effect that is
+misses it. So is a bound on the worst repeat if one repeat was not measured, and one on a median if the trials that have
+no value, since they stayed inconclusive or something else slowed their healthy iterations, could lie to either side of
+it and so decide it. A total is open if such trials could add to it what breaks the bound. A time from an effect that is
 not known well enough lies between known ends, as does a recovery time: a bound that holds, or is missed, at both is
 decided. A value that a cell need not have, such as the T/T0 of a system that is supposed to stop, does not count as
 missing; what only some faults have is missing where the system has it under the same fault at another size.
@@ -168,9 +169,9 @@ def _held(frame: pd.DataFrame, bound: Bound, missing: bool) -> Held | None:
 def _why_open(doubtful: Sequence[_Cell], metric: Metric) -> str:
     """What leaves a bound open in some cells."""
     cells = plural(len(doubtful), "cell")
-    if not metric.upper:
-        return f"the trials whose value is not known, or not well enough, decide it in {cells}"
     least, most = min(cell.least for cell in doubtful), max(cell.most for cell in doubtful)
+    if not metric.upper or math.isinf(most):
+        return f"the trials whose value is not known, or not well enough, decide it in {cells}"
     return (
         f"what their values may be decides it in {cells}: {metric.name} is {number(least)} or more there, and "
         f"{metric.upper} up to {number(most)}"
@@ -224,7 +225,7 @@ def _cells(
         counted = _farthest(known, low, high) if every and known.size else together
         of = f"{known.size or 'none'} of " if missing else ""
         told = f"{name}, {of}{plural(int(known.size) + missing, 'trial')}"
-        cell = _Cell(told, counted, *_ends(part, metric, every, low, high))
+        cell = _Cell(told, counted, *_ends(part, metric, every, missing - unsure, low, high))
         cell = cell.by_its_ends(low, high) if metric.from_effect or math.isnan(cell.value) else cell
         if math.isnan(cell.value):
             holes.append(str(name))
@@ -236,14 +237,14 @@ def _cells(
 
 
 def _ends(
-    part: pd.DataFrame, metric: Metric, every: bool, low: float | None, high: float | None
+    part: pd.DataFrame, metric: Metric, every: bool, unknown: int, low: float | None, high: float | None
 ) -> tuple[float, float]:
-    """Between which values that of a cell lies, whatever those are that are not known, or not well enough."""
-    values, slowed = part[metric.name], int(metric.not_known(part).sum())
-    if slowed and not every and not metric.from_effect:
-        return stats.median_between(values, slowed)
-    least, most = (_farthest(end, low, high) if every else metric.together(end) for end in metric.ends(part))
-    return least, most
+    """Between which values that of a cell lies, whatever those are that are not known well enough and `unknown` others.
+    Of a bound on every trial, these are told apart."""
+    ends = metric.ends(part)
+    if every:
+        return _farthest(ends[0], low, high), _farthest(ends[1], low, high)
+    return metric.between(ends[0], unknown)[0], metric.between(ends[1], unknown)[1]
 
 
 def _farthest(values: Iterable[float | None], low: float | None, high: float | None) -> float:

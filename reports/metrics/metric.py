@@ -4,6 +4,7 @@ Nothing in this package needs pandas, since the terminal computes the same value
 stayed inconclusive has no value of any metric, because nothing can be concluded from it; only `value` implements this.
 """
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -154,6 +155,17 @@ class Metric:
         if self.better is None:
             return float(max(known, key=lambda value: abs(value - 1)))
         return float(known.min() if self.better == "higher" else known.max())
+
+    def between(self, values: Iterable[float | None], unknown: int) -> tuple[float, float]:
+        """Where the aggregate of the known values and of `unknown` others lies, whatever these are; infinite where they
+        decide it. A total only grows."""
+        if self.aggregate == "median":
+            return stats.median_between(values, unknown)
+        told = self.together(values)
+        if self.aggregate == "total":
+            return told, math.inf if unknown else told
+        least = -math.inf if unknown and self.better != "lower" else told
+        return least, math.inf if unknown and self.better != "higher" else told
 
     def should_be_known_in(self, known: int, unknown: int, went_on: int) -> int:
         """In how many trials of a cell, of which so many went on after a fault, it should be known, while it is in

@@ -3,11 +3,14 @@
 import json
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pandas as pd
 import pytest
 from synthetic_run import make_run
 
+from harness.errors import ExitCode
+from harness.sweep.summary import with_bounds
 from reports.bounds import held, held_in
 from reports.load import load_folder
 from reports.measures import trial_frame
@@ -65,6 +68,45 @@ def test_a_bound_on_every_trial_does_not_hold_if_one_is_not_known(frame: pd.Data
     (every,) = held(partly, {"bound": [bound | {"max": 1.6, "of": "worst"}]})
     assert every.met is None and "not measured: 1 trial of this one, first balance at 64MiB" in every.detail
     assert met(partly, **bound, max=1.4, of="worst") == [False], "one that is known misses it"
+
+
+def test_inconclusive_trials_that_could_move_a_median_leave_its_bound_open(frame: pd.DataFrame) -> None:
+    own = frame[(frame["system"] == "balance") & (frame["size_bytes"] == 64 << 20)]
+    gone = own.assign(
+        status=own["status"].where(own["repeat"] > 0, "inconclusive"),
+        slowdown=own["slowdown"].where(own["repeat"] > 0),
+    )
+    bound = {"metric": "slowdown", "system": "balance", "size": "64MiB"}
+    assert met(gone, **bound, max=1.6) == [True], "the median is one of the two that are known, or between them"
+    assert met(gone, **bound, max=1.4) == [False]
+    (one_of_two,) = held(gone[gone["repeat"] < 2], {"bound": [bound | {"max": 1.6}]})
+    assert one_of_two.met is None and one_of_two.line.startswith("bound not measured everywhere: ")
+    assert one_of_two.detail.endswith(
+        "1 of 2 trials; the trials whose value is not known, or not well enough, decide it in 1 cell"
+    )
+
+
+def test_an_inconclusive_trial_could_add_to_a_total(frame: pd.DataFrame) -> None:
+    own = frame[(frame["system"] == "balance") & (frame["size_bytes"] == 64 << 20)].assign(wrong=[None, 0.0, 2.0])
+    own["status"] = own["status"].where(own["repeat"] > 0, "inconclusive")
+    assert met(own, metric="wrong", max=2) == [None] and met(own, metric="wrong", max=1) == [False]
+    assert met(own, metric="wrong", min=2) == [True]
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_an_open_bound_is_open_on_the_page_in_junit_and_in_the_exit_status(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, sizes={1 << 20: 4}, repeats=2, counters=False)
+    for path in folder.glob("trials/balance-*-r1/trial.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"status": "inconclusive", "expected": False}))
+    stored = json.loads((folder / "run.json").read_text())
+    stored["experiment"]["bound"] = [{"metric": "slowdown", "system": "balance", "max": 1.6}]
+    (folder / "run.json").write_text(json.dumps(stored))
+    assert with_bounds(ExitCode.OK, [bound.met for bound in held_in(folder)]) is ExitCode.INCONCLUSIVE
+    assert "decide it in 1 cell" in write_report(folder).read_text()
+    (told,) = (t for t in json.loads((folder / "summary.json").read_text())["targets"] if "slowdown" in t["what"])
+    assert told["met"] is None
+    case = next(c for c in ElementTree.parse(folder / "junit.xml").iter("testcase") if c.get("classname") == "bound")
+    assert [child.tag for child in case] == ["skipped"]
 
 
 def test_what_was_not_watched_in_any_trial_is_a_gap_of_what_its_system_has_elsewhere(frame: pd.DataFrame) -> None:

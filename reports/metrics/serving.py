@@ -5,7 +5,7 @@ The healthy trials of the same system and experiment are the run without failure
 by token.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -28,6 +28,8 @@ class Request(NamedTuple):
 
     phase: Phase
     measures: Mapping[str, float]
+    t_ns: int
+    until_ns: int
 
 
 def _requests(view: View, phases: Iterable[str]) -> list[Iteration]:
@@ -41,15 +43,6 @@ def _told(requests: Iterable[Iteration], name: str) -> list[float]:
 def _percentile(name: str, phase: str, q: int, view: View) -> float | None:
     found = _told(_requests(view, PHASES[phase]), f"{name}_ms")
     return stats.percentile(found, q) if found else None
-
-
-def _throughput(view: View) -> float | None:
-    """Tokens of all timed requests, from the start of the first to the end of the last."""
-    timed = [i for i in view.trial.iterations if i.phase != "warmup" and "tokens" in i.measures]
-    if len(timed) < 2:
-        return None
-    span_ns = max(i.t_ns + i.duration_ns for i in timed) - min(i.t_ns for i in timed)
-    return sum(i.measures["tokens"] for i in timed) / span_ns * 1e9
 
 
 def _again(view: View) -> float | None:
@@ -78,7 +71,7 @@ def _within(first: str, last: str | None, lost: str, view: View) -> float | None
 def requests(trial: Trial) -> dict[int, Request]:
     """The timed requests of a trial by number; empty if the trial serves none."""
     timed = [i for i in trial.iterations if i.phase != "warmup" and "answer" in i.measures]
-    return {i.iteration: Request(i.phase, i.measures) for i in timed}
+    return {i.iteration: Request(i.phase, i.measures, i.t_ns, i.t_ns + i.duration_ns) for i in timed}
 
 
 def lacks(iteration: Iteration) -> str:
@@ -96,17 +89,43 @@ def _beside_healthy(of: Callable[[Others, list[Others]], float | None], frame: "
     of the same repeat, or, where there are none, all; NaN without any."""
     import pandas as pd
 
+    values = {index: of(row["requests"], beside) if beside else None for index, row, beside in _beside(frame)}
+    return pd.Series([values.get(index) for index in frame.index], index=frame.index, dtype=float)
+
+
+def _beside(frame: "pd.DataFrame") -> "Iterator[tuple[Hashable, pd.Series, list[Others]]]":
+    """Every conclusive trial that serves, with the requests of the healthy trials beside it."""
     keys = ["run", "setup", "system"]
     served = frame[frame["workload"] == "serving"]
     healthy = served[(served["scenario"] == "healthy") & (served["status"] == "ok")]
     around = {key: dict(group["requests"]) for key, group in healthy.groupby([*keys, "repeat"])}
     whole = {key: dict(group["requests"]) for key, group in healthy.groupby(keys)}
-    values: dict[Hashable, float | None] = {}
     for index, row in served[served["status"] != "inconclusive"].iterrows():
         key = tuple(row[keys])
-        beside = _but(index, around.get((*key, row["repeat"]), {})) or _but(index, whole.get(key, {}))
-        values[index] = of(row["requests"], beside) if beside else None
+        yield index, row, _but(index, around.get((*key, row["repeat"]), {})) or _but(index, whole.get(key, {}))
+
+
+def _throughput(frame: "pd.DataFrame") -> "pd.Series":
+    """Tokens of all timed requests, from the start of the first to the end of the last. Where some were not answered,
+    the trial would have lasted as long as the healthy ones beside it; without these it is not known how long."""
+    import pandas as pd
+
+    values: dict[Hashable, float] = {}
+    for index, row, beside in _beside(frame):
+        own: Others = row["requests"]
+        lasts_ns = _span_ns(own)
+        if row["status"] == "failed" or any(each.keys() - own.keys() for each in beside):
+            lasts_ns = max(lasts_ns, stats.mean(map(_span_ns, beside))) if beside else 0.0
+        if lasts_ns:
+            values[index] = sum(one.measures.get("tokens", 0.0) for one in own.values()) / lasts_ns * 1e9
     return pd.Series([values.get(index) for index in frame.index], index=frame.index, dtype=float)
+
+
+def _span_ns(requests: Others) -> float:
+    """From the start of the first to the end of the last; 0 if there are fewer than two."""
+    if len(requests) < 2:
+        return 0.0
+    return float(max(one.until_ns for one in requests.values()) - min(one.t_ns for one in requests.values()))
 
 
 def _but(index: Hashable, trials: dict[Hashable, Others]) -> list[Others]:
@@ -163,8 +182,9 @@ def _latencies() -> Iterable[Metric]:
 METRICS = (
     *_latencies(),
     Metric(
-        "served_tokens_s", "tokens/s", "higher", "tokens answered per second, over the whole trial", _throughput,
-        heading="throughput", workloads=ONLY,
+        "served_tokens_s", "tokens/s", "higher", "tokens answered per second, over the whole trial; of one that "
+        "left requests unanswered, over the time of the trials without failures around it (unknown without any)",
+        lambda view: None, among=_throughput, heading="throughput", workloads=ONLY,
     ),
     Metric(
         "requests_hurt", "requests", "lower", "requests since the failure that waited longer for their first token, or "

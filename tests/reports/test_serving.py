@@ -32,6 +32,21 @@ def test_latencies_by_phase_and_who_was_hurt(tmp_path: Path) -> None:
     assert re.search(r"\d+ requests(, after \d+ warm-ups?)?</summary>", write_report(folder).read_text())
 
 
+def test_a_system_that_stopped_is_judged_over_the_time_that_the_trial_would_have_had(tmp_path: Path) -> None:
+    """Its span ended with the stop, so that what it answered until then looked healthy."""
+
+    def throughput(name: str, *healthy: Any) -> float:
+        stopped = trial("transfer", ANSWERS[:3], status="failed")
+        frame = trial_frame(load_folders([stored_run(tmp_path / name, "serving", *healthy, stopped)]))
+        return float(frame.set_index("scenario").loc["transfer", "served_tokens_s"])
+
+    assert throughput("beside", trial("healthy_before", ANSWERS)) == pytest.approx(3 * 40 / 2.4)
+    assert math.isnan(throughput("alone")), "nothing says how long it would have lasted"
+    nothing = trial("transfer", [], status="failed")
+    run = stored_run(tmp_path / "none", "serving", trial("healthy_before", ANSWERS), nothing)
+    assert trial_frame(load_folders([run])).set_index("scenario").loc["transfer", "served_tokens_s"] == 0
+
+
 def test_each_request_is_compared_with_itself_in_the_healthy_trials_around_it(tmp_path: Path) -> None:
     trials = [
         *(trial("healthy_before", ANSWERS, factor, repeat=r, trial_id=f"b{r}") for r, factor in enumerate((0.9, 2.0))),

@@ -5,7 +5,7 @@ file: key: value: remedy
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from itertools import product
 from pathlib import Path
@@ -20,10 +20,10 @@ from harness.errors import ExperimentError, InvalidExperimentError
 from harness.experiment.examples import hint
 from harness.experiment.fault_places import placed
 from harness.experiment.keys import KeyPathError, put, steps
-from harness.experiment.mistakes import TOO_DEEP, read_toml, translated
+from harness.experiment.mistakes import TOO_DEEP, once, read_toml, translated
 from harness.experiment.model import Experiment, mistakes
 from harness.experiment.sweep import AxisModel
-from harness.experiment.tables import nearest
+from harness.experiment.tables import Mistake, nearest
 from harness.experiment.trace import Trace, read_trace
 from harness.systems.catalogue import CATALOGUE
 from r2ccl_core.errors import UnitError
@@ -46,12 +46,15 @@ def load(
     document = read_toml(path, hint(path))
     if inventory is not None:
         document["cluster"] = {"kind": "inventory", "inventory": str(absolute(inventory))}
+    wider = []
     for change in changes:
         changed = apply(document, change)
         if changed:
             table, _, rest = change.partition("=")[0].strip().partition(".")
             one = f"{table}[{changed[0].strip('[]')}]" + (f".{rest}" if rest else "")
-            tell(f"--set {change} changes {len(changed)} entries: {', '.join(changed)}; one alone: --set {one}=...")
+            wider.append(
+                f"--set {change} changes {len(changed)} entries: {', '.join(changed)}; one alone: --set {one}=..."
+            )
     _refuse_keys_of_axes(document, changes)
     if any(change.partition("=")[0].strip() == "workload.sizes" for change in changes):
         _leave_out_other_sizes(document)
@@ -59,9 +62,12 @@ def load(
     _place_requests(document, path)
     _leave_out_optional(document, tell)
     try:
-        return read(document, file)
+        experiment = read(document, file)
     except InvalidExperimentError as invalid:
         raise InvalidExperimentError([_at_its_line(error, traces) for error in invalid.errors]) from None
+    for line in wider:
+        tell(line)
+    return experiment
 
 
 def _leave_out_optional(document: dict[str, Any], tell: Callable[[str], None]) -> None:
@@ -184,12 +190,15 @@ def _read(document: Mapping[str, Any], file: str, right: Experiment | None = Non
     try:
         experiment = placed(Experiment.model_validate(document))
     except ValidationError as error:
-        found = [ExperimentError(file, *mistake) for mistake in translated(error, Experiment)]
-        raise InvalidExperimentError(found) from None
-    found = [ExperimentError(file, *mistake) for mistake in mistakes(experiment, right)]
+        raise _invalid(file, translated(error, Experiment), document) from None
+    found = mistakes(experiment, right)
     if found:
-        raise InvalidExperimentError(found)
+        raise _invalid(file, found, document)
     return experiment
+
+
+def _invalid(file: str, found: Iterable[Mistake], document: Mapping[str, Any]) -> InvalidExperimentError:
+    return InvalidExperimentError([ExperimentError(file, *mistake) for mistake in once(found, document)])
 
 
 def without_none(value: Any) -> Any:

@@ -5,6 +5,7 @@ inventories share it. Everything except reading the file is pure.
 """
 
 import json
+import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -56,6 +57,37 @@ def read_toml(path: Path, absent: str) -> dict[str, Any]:
 def translated(error: ValidationError, model: type[BaseModel]) -> list[Mistake]:
     """Every mistake that pydantic found while it read a document as `model`, in the terms of the file."""
     return [_translated(detail, model) for detail in _roots(error.errors(include_url=False))]
+
+
+def once(found: Iterable[Mistake], document: Mapping[str, Any]) -> list[Mistake]:
+    """The mistakes, those that several entries of a table have alike as one: ``system[hot_repair, balance].mode``."""
+    alike: dict[tuple[str, ...], list[Mistake]] = {}
+    for mistake in found:
+        table, _, rest = _parts(mistake.key)
+        alike.setdefault((table, rest, repr(mistake.value), mistake.remedy), []).append(mistake)
+    return [own[0]._replace(key=_of_all(own, document)) for own in alike.values()]
+
+
+def _of_all(alike: Sequence[Mistake], document: Mapping[str, Any]) -> str:
+    """The key of a mistake that all these entries have, by their names where each has its own."""
+    table, _, rest = _parts(alike[0].key)
+    indices = list(dict.fromkeys(_parts(mistake.key)[1] for mistake in alike))
+    if len(indices) == 1:
+        return alike[0].key
+    names = [_name(document[table][int(index)]) for index in indices]
+    have_own = all(names) and len(set(names)) == len(names)
+    return f"{table}[{', '.join(names if have_own else indices)}]{rest}"
+
+
+def _name(entry: object) -> str:
+    """What an entry of a table is called; empty if it has no name."""
+    return str(entry.get("name", entry.get("use", entry.get("kind", "")))) if isinstance(entry, dict) else ""
+
+
+def _parts(key: str) -> tuple[str, str, str]:
+    """``system[1].env.X`` as table, index and the rest; the last two are empty of another key."""
+    found = re.fullmatch(r"(\w+)\[(\d+)\](.*)", key)
+    return (found[1], found[2], found[3]) if found else (key, "", "")
 
 
 def _roots(details: Sequence[ErrorDetails]) -> list[ErrorDetails]:

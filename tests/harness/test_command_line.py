@@ -22,7 +22,7 @@ from cloudlab.errors import ManifestError
 from harness.cluster.checks.finding import Finding, Severity
 from harness.commands.cli import app
 from harness.commands.cluster_check import print_findings
-from harness.errors import ExitCode, ExperimentError, MistakeError
+from harness.errors import ExitCode, ExperimentError, InvalidExperimentError, MistakeError
 from harness.experiment.examples import found
 from harness.experiment.file import load
 from harness.sweep.plan import parse_only, plan
@@ -241,6 +241,9 @@ def test_a_setting_that_changes_all_systems_says_so() -> None:
     said.clear()
     one = load(Path(ALLREDUCE), ["system[balance].mode=1", "workload.warmup=2"], tell=said.append)
     assert [system.mode for system in one.systems] == [0, 1, 1] and not said
+    with pytest.raises(InvalidExperimentError):
+        load(Path(ALLREDUCE), ["system.mode=4"], tell=said.append)
+    assert not said, "the mistake names the entries"
 
 
 def test_five_thousand_values_of_an_axis_are_planned_quickly() -> None:

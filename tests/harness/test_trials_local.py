@@ -179,7 +179,7 @@ SLOW = [
     "also=[{kind='rate_limit', host='host1', nic='eth1', parameters={rate='4 Mbit/s'}}]}]",
     "system.mode=1", "sweep.limits.iteration=1 s", "sweep.retries=0",
 ]  # fmt: skip
-"""Neither NIC of the host goes at its rate, so there is none to move to: an iteration takes 6 s, not the limit's 1 s."""
+"""Neither NIC of the host goes at its rate, so there is none to move to: an iteration takes 6 s, the limit is 1 s."""
 
 
 def test_a_slow_iteration_that_a_limit_ended_is_no_failure(tmp_path: Path) -> None:

@@ -275,15 +275,19 @@ class Communicator:
         self._root_and_others("scatter", recv, send, root)
         return recv
 
-    def send(self, data: np.ndarray, to: int, tag: int = 0) -> None:
+    def send(self, data: np.ndarray, to: int, tag: int = 0, timeout_s: float | None = None) -> None:
         """Sends `data` to the rank that receives it with `recv`, and returns when all of it has arrived. Messages of
-        one tag stay in order. Raises the same errors as the collectives.
+        one tag stay in order. Raises the same errors as the collectives, and `TransportError` if it has not ended
+        after `timeout_s`; it then continues, and `data` must not change.
         """
-        self.isend(data, to, tag).wait()
+        limit_s = None if timeout_s is None else arguments.seconds("timeout_s", timeout_s)
+        self.isend(data, to, tag).wait(limit_s)
 
-    def recv(self, into: np.ndarray, source: int, tag: int = 0) -> np.ndarray:
-        """Receives the next message that `source` sends with `tag`, into an array of its data type and size."""
-        return self.irecv(into, source, tag).wait()
+    def recv(self, into: np.ndarray, source: int, tag: int = 0, timeout_s: float | None = None) -> np.ndarray:
+        """Receives the next message that `source` sends with `tag`, into an array of its data type and size. Raises
+        `TransportError` if it has not ended after `timeout_s`; it then continues, and `into` may still change."""
+        limit_s = None if timeout_s is None else arguments.seconds("timeout_s", timeout_s)
+        return self.irecv(into, source, tag).wait(limit_s)
 
     def isend(self, data: np.ndarray, to: int, tag: int = 0) -> Pending[None]:
         """Starts `send`. `data` must not change until it has ended."""

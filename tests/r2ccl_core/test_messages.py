@@ -123,6 +123,26 @@ def test_two_that_send_first_are_told_so_at_the_time_out() -> None:
     group.close()
 
 
+def test_a_message_may_have_a_time_out_and_still_arrives(group: Group) -> None:
+    def work(comm: Communicator) -> float:
+        array = np.full(10, 5.0 + comm.rank)
+        for bad in (0, "1"):
+            with pytest.raises(UsageError, match="timeout_s="):
+                comm.send(array, 1 - comm.rank % 2, timeout_s=bad)  # type: ignore[arg-type]
+        if comm.rank == 0:
+            with pytest.raises(TransportError, match=r"has not ended after 0\.1 s"):
+                comm.send(array, 1, tag=6, timeout_s=0.1)
+            with pytest.raises(TransportError, match=r"has not ended after 0\.1 s"):
+                comm.recv(np.empty(10), 1, tag=6, timeout_s=0.1)
+        comm.barrier()
+        if comm.rank == 1:
+            comm.send(array, 0, tag=6, timeout_s=30)
+            comm.recv(array, 0, tag=6, timeout_s=30)
+        return float(array[0])
+
+    assert group.run(work) == [5.0, 5.0, 7.0]
+
+
 def test_messages_keep_their_order_by_tag_and_no_tag_waits_for_another(group: Group) -> None:
     def work(comm: Communicator) -> list[int]:
         if comm.rank == 0:

@@ -21,7 +21,10 @@ def _reader(parse: Callable[[str], float]) -> Callable[[object], object]:
     return read
 
 
-Seconds = Annotated[float, BeforeValidator(_reader(parse_duration))]
+SECONDS = "s"
+"""The unit of the limits of a duration."""
+
+Seconds = Annotated[float, BeforeValidator(_reader(parse_duration)), SECONDS]
 """A duration, ``'10 ms'``."""
 
 BitRate = Annotated[float, BeforeValidator(_reader(parse_rate))]

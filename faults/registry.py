@@ -29,13 +29,14 @@ from faults.noop import Noop
 from faults.ovs_drop import OvsDrop
 from faults.process_kill import ProcessKill
 from faults.process_pause import ProcessPause
+from faults.quantities import SECONDS
 from faults.rate_limit import RateLimit
 from faults.reorder import Reorder
 from faults.roce_drop import RoceDrop
 from faults.route_blackhole import RouteBlackhole
 from faults.switch_outage import SwitchOutage
 from faults.switch_port_down import SwitchPortDown
-from r2ccl_core.validation import in_our_words
+from r2ccl_core.validation import LIMITS, in_our_words
 
 FAULTS: dict[str, type[Fault]] = {
     cls.kind: cls
@@ -81,10 +82,10 @@ def create(kind: str, parameters: Mapping[str, Any] | None = None) -> Fault:
     try:
         return FAULTS[kind](**dict(parameters or {}))
     except ValidationError as error:
-        raise _translated(kind, error) from None
+        raise _translated(kind, error, parameters or {}) from None
 
 
-def _translated(kind: str, error: ValidationError) -> FaultError:
+def _translated(kind: str, error: ValidationError, parameters: Mapping[str, Any]) -> FaultError:
     first = error.errors(include_url=False)[0]
     said = in_our_words(first)
     if not first["loc"]:
@@ -92,8 +93,10 @@ def _translated(kind: str, error: ValidationError) -> FaultError:
     name = str(first["loc"][0])
     if first["type"] == "extra_forbidden":
         return UnknownFaultError(f"fault {kind!r} has no parameter {name!r}; {_hint(name, FAULTS[kind].model_fields)}")
-    meaning = FAULTS[kind].model_fields[name].description
-    return FaultError(f"fault {kind!r}: {name} = {first['input']!r}: {said} ({meaning})")
+    field = FAULTS[kind].model_fields[name]
+    unit = f" {SECONDS}" if SECONDS in field.metadata and first["type"] in LIMITS else ""
+    written = parameters.get(name, first["input"])
+    return FaultError(f"fault {kind!r}: {name} = {written!r}: {said}{unit} ({field.description})")
 
 
 def _hint(name: str, known: Collection[str]) -> str:

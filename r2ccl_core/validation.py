@@ -32,6 +32,10 @@ _WORDS = {
 }
 
 
+LIMITS = ("greater_than", "greater_than_equal", "less_than_equal", "less_than")
+"""The types of findings that name a limit, in the unit of the value that was read."""
+
+
 def in_our_words(detail: ErrorDetails) -> str:
     """What is wrong, without the value itself: ``must be at least 1``. A validator's own message stays unchanged."""
     limits = {name: f"{v:.15g}" if isinstance(v, float) else v for name, v in detail.get("ctx", {}).items()}

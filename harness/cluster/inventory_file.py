@@ -27,7 +27,9 @@ def parse(document: Mapping[str, Any], file: str) -> Inventory:
     try:
         inventory = Inventory.model_validate(document)
     except ValidationError as error:
-        raise InventoryError([MistakeError(file, *mistake) for mistake in translated(error, Inventory)]) from None
+        raise InventoryError(
+            [MistakeError(file, *mistake) for mistake in translated(error, Inventory, document)]
+        ) from None
     found = [MistakeError(file, *mistake) for mistake in mistakes(inventory)]
     if found:
         raise InventoryError(found)

@@ -190,7 +190,7 @@ def _read(document: Mapping[str, Any], file: str, right: Experiment | None = Non
     try:
         experiment = placed(Experiment.model_validate(document))
     except ValidationError as error:
-        raise _invalid(file, translated(error, Experiment), document) from None
+        raise _invalid(file, translated(error, Experiment, document), document) from None
     found = mistakes(experiment, right)
     if found:
         raise _invalid(file, found, document)

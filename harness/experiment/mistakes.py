@@ -54,9 +54,9 @@ def read_toml(path: Path, absent: str) -> dict[str, Any]:
         raise MistakeError(str(path), "", None, TOO_DEEP) from None
 
 
-def translated(error: ValidationError, model: type[BaseModel]) -> list[Mistake]:
-    """Every mistake that pydantic found while it read a document as `model`, in the terms of the file."""
-    return [_translated(detail, model) for detail in _roots(error.errors(include_url=False))]
+def translated(error: ValidationError, model: type[BaseModel], document: Mapping[str, Any]) -> list[Mistake]:
+    """Every mistake that pydantic found while it read `document` as `model`, in the terms of the file."""
+    return [_translated(detail, model, document) for detail in _roots(error.errors(include_url=False))]
 
 
 def once(found: Iterable[Mistake], document: Mapping[str, Any]) -> list[Mistake]:
@@ -96,7 +96,7 @@ def _roots(details: Sequence[ErrorDetails]) -> list[ErrorDetails]:
     return [d for d in details if not any(p[: len(d["loc"])] == d["loc"] and p != d["loc"] for p in places)]
 
 
-def _translated(detail: ErrorDetails, model: type[BaseModel]) -> Mistake:
+def _translated(detail: ErrorDetails, model: type[BaseModel], document: Mapping[str, Any]) -> Mistake:
     location, kind, context = detail["loc"], detail["type"], detail.get("ctx", {})
     steps = _walk(model, location)
     key = _key(step for step, _ in steps)
@@ -120,8 +120,22 @@ def _translated(detail: ErrorDetails, model: type[BaseModel]) -> Mistake:
     no_text |= kind == "literal_error" and not remedy.startswith("must be '")
     if isinstance(value, str) and no_text:
         value = json.dumps(value, ensure_ascii=False)
+    value = _as_written(value, [step for step, _ in steps], document)
     whole = kind == "value_error" and isinstance(value, dict)  # the remedy says which of the table's keys
     return Mistake(key, None if whole else _short(value), remedy)
+
+
+def _as_written(value: object, steps: Sequence[str | int], document: Mapping[str, Any]) -> object:
+    """A value as the file has it: ``0 ms``, of which pydantic only saw the number of seconds."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    found: Any = document
+    for step in steps:
+        try:
+            found = found[step]
+        except (KeyError, IndexError, TypeError):
+            return value
+    return found if isinstance(found, str | int | float) else value
 
 
 def _either(words: Sequence[str]) -> str:

@@ -117,7 +117,8 @@ def init(file: Path, answers: Answers, *, ask: bool, force: bool) -> ExitCode:
     except OSError as error:
         raise UsageError(f"{file}: cannot be written: {error.strerror}") from None
     trials = plan(experiment)
-    say(f"{file}: {plural(len(trials), 'trial')}, {max(1, round(estimate_s(trials, 1) / 60))} min, roughly")
+    minutes = max(1, round(estimate_s(trials, 1) / 60))
+    say(f"{file}: {plural(len(trials), 'trial')}, roughly {minutes} min on a quiet machine")
     command = shlex.join(["harness", "sweep", str(file)])
     say(f"try it:  {command} --dry-run", indent="         ")
     say(f"         {command} --set workload.backend=simulate", indent="         ")

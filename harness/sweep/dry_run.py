@@ -66,7 +66,8 @@ def warnings(trials: Sequence[Trial]) -> Iterator[str]:
 
 
 def estimate_s(trials: Sequence[Trial], clusters: int) -> float:
-    """The expected duration of the trials, without retries: their iterations at the NICs' rate, plus overhead."""
+    """The expected duration of the trials on a quiet machine, without retries and what faults cost: their iterations at
+    the NICs' rate, plus overhead."""
     return sum(map(_trial_s, trials)) + CLUSTER_S * clusters
 
 
@@ -80,7 +81,8 @@ def _totals(experiment: Experiment, trials: Sequence[Trial], clusters: int) -> s
     lasts = f"{minutes:.0f} min" if minutes >= 2 else f"{60 * minutes:.0f} s"
     return (
         f"{upto}{_counted(len(trials), 'trial')} of {_counted(cells, 'cell')}, {faults} with a fault, "
-        f"{_counted(ranks, 'rank')} started, the cluster made {_counted(clusters, 'time')}; about {lasts}"
+        f"{_counted(ranks, 'rank')} started, the cluster made {_counted(clusters, 'time')}; about {lasts} on a "
+        "quiet machine, without the report"
     )
 
 

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import count
 from typing import NamedTuple
 
+from reports import palette
 from reports.headline import Line
 from reports.metrics import METRICS
 from reports.metrics.metric import Metric
@@ -41,14 +41,8 @@ def _point(axis: str, line: Line) -> str:
 
 
 def places(lines: Sequence[Line]) -> dict[str, Place]:
-    """The place of each system of `lines`. The first of each mode, by name, has the mode's own colour, so that a system
-    looks the same in reports that show other systems beside it; the others have those that are left, in order.
-    """
-    modes = {line.plain_system: line.mode for line in lines}
-    systems = sorted(modes, key=lambda system: (modes[system], natural(system)))
-    own = {mode: next(system for system in systems if modes[system] == mode) for mode in modes.values()}
-    left = (color for color in count() if color not in own)
-    colors = {system: modes[system] if own[modes[system]] == system else next(left) for system in systems}
+    """The place of each system of `lines`."""
+    colors = palette.colors({line.plain_system for line in lines})
     return {line.system: Place(colors[line.plain_system], line.run) for line in lines}
 
 

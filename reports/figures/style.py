@@ -17,6 +17,7 @@ from matplotlib.patches import Patch
 
 from reports.columns import Place, natural
 from reports.palette import COLORS as COLORS
+from reports.palette import colors as colors_of
 from reports.wording import at_size, sized
 from reports.wording import plain as plain
 
@@ -152,12 +153,12 @@ class Look(NamedTuple):
 
 def looks(systems: Sequence[str]) -> dict[str, Look]:
     """The look of each system: within the whole report if one is being made, otherwise within `systems`."""
-    usual = {system: Place(index) for index, system in enumerate(systems)}
-    return {system: _look(_PLACES.get().get(system, place)) for system, place in usual.items()}
+    colors = colors_of(systems)
+    return {system: _look(_PLACES.get().get(system, Place(colors[system]))) for system in systems}
 
 
 def _look(place: Place) -> Look:
-    shape = place.run - 1 if place.run else place.color
+    shape = place.run - 1 if place.run else place.color + place.color // len(COLORS)
     markers, hatches = (RUN_MARKERS, RUN_HATCHES) if place.run else (MARKERS, HATCHES)
     color = COLORS[place.color % len(COLORS)]
     return Look(color, markers[shape % len(markers)], LINES[shape % len(LINES)], hatches[shape % len(hatches)])

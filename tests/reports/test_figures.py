@@ -1,6 +1,7 @@
 """Figures by their data: what is drawn equals what the frame says. No pixel is compared."""
 
 import re
+import tomllib
 from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
@@ -13,8 +14,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from synthetic_run import make_run
 
+from harness.systems.catalogue import CATALOGUE
 from r2ccl_core.schedules.r2cc_all_reduce import predicted_ratio
-from reports import columns, stats
+from reports import columns, palette, stats
 from reports.core_log import core_events
 from reports.figures import (
     aftermath,
@@ -37,6 +39,7 @@ from reports.setting import setting_of
 from reports.trial import Trial
 from reports.wording import number, plural, sized
 
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 SIZES = {1 << 20: 12, 8 << 20: 6}
 
 
@@ -131,11 +134,31 @@ def test_hit_cost_has_both_measures(frame: pd.DataFrame) -> None:
 def test_a_system_has_one_colour_whoever_stands_beside_it(frame: pd.DataFrame) -> None:
     alone = frame[frame["system"] == "balance"]
     everybody = style.systems_of(frame)
-    assert style.looks(style.systems_of(alone))["balance"] != style.looks(everybody)["balance"]
+    assert style.looks(style.systems_of(alone))["balance"] == style.looks(everybody)["balance"]
     with style.palette(columns.places(headline(frame))):
         assert style.looks(style.systems_of(alone))["balance"] == style.looks(everybody)["balance"]
         drawn = slowdown.draw(alone).axes[0].lines
     assert style.looks(everybody)["balance"][0] in {line.get_color() for line in drawn}
+
+
+@pytest.mark.parametrize("path", sorted(EXPERIMENTS.glob("*.toml")), ids=lambda path: path.stem)
+def test_the_systems_of_an_experiment_have_colours_of_their_own(path: Path) -> None:
+    """Those of the catalogue have the same one in all experiments."""
+    entries = tomllib.loads(path.read_text()).get("system", [])
+    found = palette.colors(names := [entry.get("name", entry.get("use")) for entry in entries])
+    assert len(names) <= len(palette.COLORS) and sorted(set(found.values())) == sorted(found.values())
+    assert {name: found[name] for name in names if name in palette.OWN} == {
+        name: palette.OWN[name] for name in names if name in palette.OWN
+    }
+
+
+def test_every_system_of_the_catalogue_has_a_colour() -> None:
+    assert palette.OWN.keys() == CATALOGUE.keys()
+
+
+def test_more_systems_than_colours_differ_in_their_marks() -> None:
+    drawn = style.looks([f"k{number}" for number in range(2 * len(palette.COLORS))]).values()
+    assert len({(look.color, look.marker) for look in drawn}) == 2 * len(palette.COLORS)
 
 
 def test_the_first_figure_has_a_row_a_system_and_says_so_in_words(frame: pd.DataFrame) -> None:

@@ -151,7 +151,7 @@ def _requests() -> Screen:
         for name in times for phase in served.PHASES
     ]  # fmt: skip
     counts = {
-        "requests_hurt": ("hurt", "requests", False),
+        "requests_hurt": ("hurt", "requests, median", False),
         "requests_again": ("again", "requests", False),
         "requests_unanswered": ("no answer", "requests", True),
     }

@@ -189,7 +189,7 @@ METRICS = (
     Metric(
         "requests_hurt", "requests", "lower", "requests since the failure that waited longer for their first token, or "
         "for each one, than any of the run without failures", lambda view: None, of="some trials", needs_fault=True,
-        among=partial(_beside_healthy, _hurt), heading="hurt", workloads=ONLY, tolerance="0",
+        among=partial(_beside_healthy, _hurt), heading="hurt, median", workloads=ONLY, tolerance="0",
     ),
     Metric(
         "requests_again", "requests", "lower", "requests for which some work was repeated", _again,

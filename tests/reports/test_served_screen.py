@@ -51,6 +51,8 @@ def test_the_first_table_compares_requests_with_the_same_healthy_ones(tmp_path: 
         assert cell.text == "+20 to +100" and cell.detail.splitlines() == ["worst: flaps", f"{ms} ms"]
         assert ours[f"tpot_{phase}"].text == "0"
     assert ours["requests_hurt"].text == "1 to 3" and ours["requests_again"].text == "2"
+    under = {column.name: column.under for column in screen_of(lines).columns}
+    assert (under["requests_hurt"], under["requests_again"]) == ("requests, median", "requests"), "3.5 is no count"
     assert (ours["requests_unanswered"].text, ours["answers_differ"].text) == ("0", "0")
     assert other["ttft_during"].text == "stopped" and other["ttft_after"].text == "\N{EN DASH}"
     assert other["requests_unanswered"].text == "6" and other["requests_unanswered"].bad

@@ -241,7 +241,7 @@ def told(line: Line, metric: Metric) -> Markup:
     if metric.aggregate == "total" and metric.name != "wrong":
         return Markup("{}").format(number(line.told[metric.name], 15) if value.n else "\N{EN DASH}")
     if metric.aggregate == "total":
-        count = Markup(' <span class="ci">{}</span>').format(wording.checked_iterations(line.checked))
+        count = Markup(' <span class="ci">{} checked</span>').format(line.checked)
         if not value.n:
             return Markup("{}").format(line.no_count)
         return Markup("{}{}").format(number(line.told[metric.name], 15), count)

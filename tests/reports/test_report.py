@@ -466,6 +466,9 @@ def test_a_trial_has_one_number_of_iterations(written: tuple[Path, str]) -> None
         assert f'<td class="n">{timed}</td>' in row
     checked = sum(i.wrong is not None for t in trials.values() if t.system == "balance" for i in t.iterations)
     assert f"in {checked} checked iterations, warm-ups included" in text
+    numbers = text[text.index('<table class="sortable numbers') :].partition("</table>")[0]
+    assert "warm-ups included" not in numbers and '<span class="ci">' in numbers, "the words below it say so once"
+    assert re.search(r'<span class="ci">\d+ checked</span>', numbers)
 
 
 def test_wrong_elements_are_told_loudly(tmp_path: Path) -> None:

@@ -37,10 +37,12 @@ BESIDE = 0.014
 MAX_NICS = 12
 """The same of NICs."""
 EVENT_MARKS = {
+    "path_cut": ("d", "stream cut"),
     "path_down": ("v", "path lost"),
     "migrated": ("D", "chunks moved"),
     "switched": ("s", "new schedule"),
     "path_returned": ("^", "path back"),
+    "path_held": ("o", "path held"),
     "rdma_off": ("<", "RDMA off"),
     "rdma_on": (">", "RDMA on"),
     "failed": ("X", "gave up"),

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.markers import MarkerStyle
 from synthetic_run import make_run
 
 from r2ccl_core.schedules.r2cc_all_reduce import predicted_ratio
@@ -268,6 +269,13 @@ def crowded(trial: Trial) -> tuple[Trial, list[dict[str, Any]]]:
     many = trial.model_copy(update={"further_faults": [fault] * 3})
     strikes = [{"label": f"host{n} eth{n} shares its wire with another flow", "colour": "tab:orange"} for n in range(4)]
     return told(many, *strikes), [{"kind": kind, "t_ns": fault.t_after_ns} for kind in timeline.EVENT_MARKS]
+
+
+def test_every_event_of_a_timeline_has_its_own_mark() -> None:
+    marks = [MarkerStyle(marker) for marker, _ in timeline.EVENT_MARKS.values()]
+    assert len({mark.get_marker() for mark in marks}) == len(marks)
+    assert all(mark.is_filled() for mark in marks), "their edges are white"
+    assert {"path_cut", "path_down", "path_held", "path_returned"} <= timeline.EVENT_MARKS.keys()
 
 
 @pytest.mark.parametrize("dpi", [72, 100, 180])

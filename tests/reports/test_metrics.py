@@ -150,6 +150,32 @@ def test_noticing_and_moving_are_of_the_first_loss(of: Trial, detect: float | No
     assert (value("detect_ms", of), value("migrate_ms", of)) == (detect, migrate)
 
 
+def test_the_first_sign_of_a_silent_path_is_that_its_stream_is_cut() -> None:
+    assert value("detect_ms", logged((2, "path_cut", "b"), (9, "path_down", "b"))) == 2
+    assert value("detect_ms", logged((2, "path_down", "b"), (9, "path_cut", "b"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        ([(61, "path_returned", "b"), (62, "path_returned", "b")], 1),
+        ([(20, "path_returned", "b"), (61, "path_returned", "c")], None),
+        # The receivers tell the returns of paths that the senders hold back.
+        ([(61, "path_returned", "b"), (62, "path_held", "b"), (67, "path_returned", "b"), (68, "path_held", "b")], None),
+        ([(61, "path_returned", "b"), (62, "path_held", "b"), (90, "path_returned", "b")], 30),
+        ([(61, "path_returned", "b"), (62, "path_held", "c")], 1),
+        ([(61, "path_down", "b"), (63, "path_returned", "b"), (70, "path_down", "b"), (80, "path_held", "b")], 3),
+    ],
+)
+def test_a_nic_that_is_held_back_carries_again_when_the_hold_is_over(
+    events: list[tuple[int, str, str]], expected: float | None
+) -> None:
+    of = logged(*LOST, *events)
+    assert of.fault is not None
+    healed = of.model_copy(update={"fault": of.fault.model_copy(update={"heal_ns": 90 * MS})})
+    assert value("return_ms", healed) == expected
+
+
 def test_the_same_fault_again_ends_the_first_loss() -> None:
     again = logged(*LOST, (50, "migrated", "b"), further=1)
     (second,) = again.further_faults

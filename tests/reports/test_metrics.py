@@ -1,5 +1,6 @@
 """The list of metrics: each is one record, each is defined once, and each value equals what the iterations say."""
 
+import re
 from typing import Any
 
 import pandas as pd
@@ -254,6 +255,11 @@ def test_names_and_gauges_are_each_used_once() -> None:
     assert [metric.name for metric in METRICS.values()] == list(METRICS)
     assert len({machine.gauge(metric) for metric in METRICS.values()}) == len(METRICS)
     assert all(metric.meaning and not metric.meaning.endswith(".") for metric in METRICS.values())
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_a_gauge_has_a_name_that_prometheus_reads(name: str) -> None:
+    assert re.fullmatch("[a-zA-Z_:][a-zA-Z0-9_:]*", machine.gauge(METRICS[name]))
 
 
 def test_a_metric_without_a_better_side_needs_a_direction() -> None:

@@ -162,7 +162,10 @@ def test_the_first_sign_of_a_silent_path_is_that_its_stream_is_cut() -> None:
         ([(61, "path_returned", "b"), (62, "path_returned", "b")], 1),
         ([(20, "path_returned", "b"), (61, "path_returned", "c")], None),
         # The receivers tell the returns of paths that the senders hold back.
-        ([(61, "path_returned", "b"), (62, "path_held", "b"), (67, "path_returned", "b"), (68, "path_held", "b")], None),
+        (
+            [(61, "path_returned", "b"), (62, "path_held", "b"), (67, "path_returned", "b"), (68, "path_held", "b")],
+            None,
+        ),
         ([(61, "path_returned", "b"), (62, "path_held", "b"), (90, "path_returned", "b")], 30),
         ([(61, "path_returned", "b"), (62, "path_held", "c")], 1),
         ([(61, "path_down", "b"), (63, "path_returned", "b"), (70, "path_down", "b"), (80, "path_held", "b")], 3),

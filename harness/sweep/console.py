@@ -39,6 +39,7 @@ EXPLAINED = {
     "lost_ms": "lost: beyond healthy iterations",
     "during_ttft_over": "%: over the same requests of healthy trials",
 }
+OF_MEANS = "a fault that comes and goes: mean after, T/T0 of means"
 UNKNOWN = "?"
 MARGIN = 8
 """Lines of the terminal that the table leaves for the lines above it."""
@@ -225,6 +226,8 @@ def trial_line(record: stored.Trial, seconds: float, widths: _Widths = NO_WIDTHS
 def _title(lines: Sequence[Line]) -> str:
     """What the numbers are, of those that are there."""
     told = [text for name, text in EXPLAINED.items() if any(_shown(line, METRICS[name]) for line in lines)]
+    if EXPLAINED["slowdown"] in told and any(line.comes_and_goes for line in lines):
+        told.insert(told.index(EXPLAINED["slowdown"]) + 1, OF_MEANS)
     counts = [count for line in lines for count in line.known_in.values()]
     unknown = [f"{UNKNOWN}: {NOT_KNOWN}"] if any(not known for known, _ in counts) else []
     some = next((f"({known}/{of}): known in {known} of {of}" for known, of in counts if known), "")

@@ -31,14 +31,15 @@ RATIO_OF_MEANS = "the mean of all iterations from the first that is hit over the
 """What T/T0 is if the fault comes and goes."""
 
 METRICS = (
-    Metric("before_ms", "ms", "lower", "a healthy iteration", _of("before"), tolerance=NOT_COMPARED),
+    Metric("before_ms", "ms", "lower", "a healthy iteration (median)", _of("before"), tolerance=NOT_COMPARED),
     Metric(
         "hit_ms", "ms", "lower", "an iteration that the fault hits (mean)", _of("hit"), of="trials that went on",
         tolerance=NOT_COMPARED,
     ),
     Metric(
-        "after_ms", "ms", "lower", "an iteration after the fault", _of("after"), of="trials that went on",
-        tolerance=NOT_COMPARED,
+        "after_ms", "ms", "lower",
+        "an iteration after the fault (median; if it comes and goes, the mean of all that follow)",
+        _of("after"), of="trials that went on", tolerance=NOT_COMPARED,
     ),
     Metric(
         "repaired_ms", "ms", "lower", "an iteration once everything is healed", _of("repaired"),

@@ -151,10 +151,12 @@ def test_a_cost_that_is_known_for_some_trials_only_says_so(capsys: pytest.Captur
     known = [record(fault=fault, trial_id=f"known{repeat}", repeat=repeat) for repeat in (1, 2)]
     records = [*known, record(fault=fault, trial_id="slowed", iterations=tuple(slow))]
     (line,) = table(records)
+    assert line.comes_and_goes and not table([record()])[0].comes_and_goes
     assert line.statuses == "3 ok" and line.known_in == {"slowdown": (2, 3), "lost_ms": (2, 3)}
     assert table([record(fault=fault)])[0].known_in == {}
     for wide, words in (
         (200, r"lost: beyond healthy iterations; \(2/3\): known in 2 of 3\b.* \S+ \(2/3\) +\S+ \(2/3\)"),
+        (200, "before; a fault that comes and goes: mean after, T/T0 of means; lost: "),
         (40, r"T/T0 \S+ \(known in 2 of 3\), lost \S+ ms \(known in 2 of 3\)"),
     ):
         with pytest.MonkeyPatch.context() as patch:

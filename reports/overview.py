@@ -120,8 +120,8 @@ def remarks(lines: Sequence[Line]) -> list[str]:
     if screen.compared and any(line.comes_and_goes for line in cells_of(lines)):
         told.append(
             "A fault that comes and goes is judged by all iterations from its first loss to the end of the trial, also "
-            "those while the NIC worked: the speed after it is that of their mean, and T/T0 is their mean over the mean "
-            "of the healthy iterations. The healthy speed is that of the median iteration, as everywhere."
+            "those while the NIC worked: the speed after it is that of their mean, and T/T0 is their mean over the "
+            "mean of the healthy iterations. The healthy speed is that of the median iteration, as everywhere."
         )
     disturbed, slowdowns = sum(line.disturbed for line in lines), sum(line.disturbed_slowdown for line in lines)
     if disturbed or slowdowns:

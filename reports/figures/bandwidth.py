@@ -43,7 +43,8 @@ def caption(frame: pd.DataFrame) -> str:
     means = of_means if frame["comes_and_goes"].any() else ""
     return (
         f"Bus bandwidth of the median iteration{means} by message size and system: {style.INTERVAL_NOTE}; "
-        f"dots are single trials; {_told(frame)}. Compared: systems at equal size{each}.{limit}{style.burst_text(frame)}"
+        f"dots are single trials; {_told(frame)}. "
+        f"Compared: systems at equal size{each}.{limit}{style.burst_text(frame)}"
     )
 
 

@@ -102,6 +102,7 @@ def _speeds(
 ) -> Screen:
     """Iterations that are alike: speed before and after the fault, T/T0, and time lost."""
     unit = METRICS[f"before_{kind}"].unit
+    what = f"Time of {axis}" if unit == "ms" else "Speed"
 
     def of(shown: Shown) -> Shown:
         """Nothing is claimed of the lines of another workload."""
@@ -125,8 +126,8 @@ def _speeds(
             Panel(f"{axis} ({unit})", f"after_{kind}", f"before_{kind}"),
             Panel("time lost against healthy (ms)", "lost_ms", none="no time lost is known"),
         ),
-        "Speed and time lost",
-        "Speed healthy (hollow) and after the fault (full), and the time lost",
+        f"{what} and time lost",
+        f"{what}, healthy (hollow) and after the fault (full), and the time lost",
         ("healthy", "after the fault"),
         {
             "T/T0": "is the time of an iteration after the fault over its time before: at 1.5 the system keeps two "
@@ -213,22 +214,16 @@ SCREENS: Mapping[str, tuple[Screen, ...]] = {
     "serving": (_requests(),),
 }
 """By kind of workload, of several the first that has a number."""
-MIXED = _speeds(
-    "ms",
-    ALIKE,
-    "an iteration",
-    "an operation",
-    "iterations",
-    ("wrong or other", "elements, losses", "wrong elements, other losses"),
-    _TRAINED,
-)
+_BOTH = ("wrong or other", "elements, losses", "wrong elements, other losses")
+MIXED = _speeds("ms", ALIKE, "an iteration", "an operation", "iterations", _BOTH, _TRAINED)
 """Of several kinds in one report: durations, which all but requests have."""
+UNTRAINED = _speeds("ms", ("collective",), "an iteration", "an operation", "iterations")
+"""The same if no run trains."""
 
 
 def screen_of(lines: Sequence[Line]) -> Screen:
     """The screen of a report's lines."""
-    kinds = {line.workload for line in lines}
-    found = SCREENS.get(kinds.pop(), (MIXED,)) if len(kinds) == 1 else (MIXED,)
+    found = _screens({line.workload for line in lines})
     return next((one for one in found if any(_has_a_number(line, one) for line in lines)), found[0])
 
 
@@ -239,5 +234,9 @@ def _has_a_number(line: Line, screen: Screen) -> bool:
 
 def words_of(workloads: Iterable[str]) -> Screen:
     """The screen with the words for what runs, of trials of these kinds of workloads."""
-    kinds = set(workloads)
-    return SCREENS[kinds.pop()][0] if len(kinds) == 1 and kinds <= SCREENS.keys() else MIXED
+    return _screens(set(workloads))[0]
+
+
+def _screens(kinds: set[str]) -> tuple[Screen, ...]:
+    alone = SCREENS.get(next(iter(kinds))) if len(kinds) == 1 else None
+    return alone or (MIXED if not kinds or "training" in kinds else UNTRAINED,)

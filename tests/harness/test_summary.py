@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from synthetic_run import stored_run
 
 from harness.errors import ExitCode
 from harness.experiment.file import load
@@ -17,6 +18,10 @@ from harness.sweep.run_folder import RunFolder
 from harness.sweep.summary import exit_code, last_attempts, next_attempt, table
 from harness.terminal import console
 from reports import trial as stored
+from reports.headline import headline
+from reports.load import load_folder
+from reports.measures import trial_frame
+from reports.metrics import METRICS
 from reports.trial import Iteration, Phase, Status
 
 ALLREDUCE = Path(__file__).parents[2] / "experiments" / "allreduce.toml"
@@ -163,6 +168,25 @@ def test_a_cost_that_is_known_for_some_trials_only_says_so(capsys: pytest.Captur
             patch.setenv("COLUMNS", str(wide))
             ConsoleProgress(console())._print_summary([line])
         assert re.search(words, re.sub(r"\s+", " ", capsys.readouterr().out)), wide
+
+
+def test_a_speed_after_the_repair_that_one_trial_has_is_marked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another trial of the cell was over before everything was healed."""
+    fault = stored.Fault(kind="nic_down", host="host1", nic="eth1", t_before_ns=1, t_after_ns=1)
+    last = record().iterations[-1]
+    again = last.model_copy(update={"iteration": last.iteration + 1, "phase": "repaired"})
+    repaired = record(fault=fault, trial_id="repaired", iterations=(*record().iterations, again))
+    both = [record(fault=fault), repaired]
+    (line,), (alone,) = table(both), table([repaired])
+    assert (line.known_in, alone.known_in) == ({"repaired_gbs": (1, 2)}, {})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "200")
+        ConsoleProgress(console())._print_summary([line])
+    assert "0.0667 (1/2)" in capsys.readouterr().out
+    (on_the_page,) = headline(trial_frame([load_folder(stored_run(tmp_path, "healed", *both))]))
+    assert on_the_page.known_in(METRICS["repaired_gbs"]) == "known in 1 of 2"
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,8 @@ class Column:
     of: Shown
     label: str = ""
     """The heading on a phone, if it is another."""
+    on_paper: bool = True
+    """Whether a sheet of paper has room for it; otherwise it is in the table of all numbers alone."""
 
     @property
     def on_a_phone(self) -> str:
@@ -111,6 +113,9 @@ def _speeds(
     def cost(metric: str, of_cells: Callable[[Sequence[Line]], Cell]) -> Shown:
         return lambda some, own: cells.with_unknown(cells.with_smaller(of_cells(some), own, metric), some, own, metric)
 
+    def since(metric: str) -> Shown:
+        return lambda some, own: cells.spread(some, metric)
+
     return Screen(
         workloads,
         (
@@ -119,6 +124,8 @@ def _speeds(
             Column("after", "after the fault", unit, of(lambda some, own: cells.after(some, own, f"after_{kind}")),
                    f"after, {unit}"),
             Column("slowdown", "T/T0", "time after / before", of(cost("slowdown", cells.slowdown))),
+            Column("mean", "mean", "ms since the fault", of(since("mean_ms")), "mean, ms", on_paper=False),
+            Column("p99", "p99", "ms since the fault", of(since("p99_ms")), "p99, ms", on_paper=False),
             Column("lost", "time lost", "against healthy", of(cost("lost_ms", cells.lost))),
             Column("wrong", *wrong[:2], lambda some, own: cells.wrong(own), wrong[2]),
         ),
@@ -132,6 +139,7 @@ def _speeds(
         {
             "T/T0": "is the time of an iteration after the fault over its time before: at 1.5 the system keeps two "
             "thirds of its speed.",
+            "Mean and p99": "are of all iterations from the first that the fault hits to the end of the trial.",
             "Time lost": "is how much longer all iterations from the fault to the end of the trial took than as many "
             "healthy ones.",
         } | ({"Other losses": _OTHER} if "training" in workloads else {}),

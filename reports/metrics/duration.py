@@ -55,11 +55,11 @@ METRICS = (
     ),
     Metric(
         "mean_ms", "ms", "lower", "mean of all iterations from the first that is hit to the end of the trial", _mean,
-        of="trials that went on", heading="mean since the fault",
+        of="trials that went on", heading="mean since the fault", short="mean",
     ),
     Metric(
         "p99_ms", "ms", "lower",
         "99th percentile of all iterations from the first that is hit to the end of the trial", _p99,
-        of="trials that went on", heading="p99 since the fault", tolerance=NOT_COMPARED,
+        of="trials that went on", heading="p99 since the fault", short="p99", tolerance=NOT_COMPARED,
     ),
 )  # fmt: skip

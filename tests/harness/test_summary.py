@@ -11,7 +11,7 @@ from synthetic_run import stored_run
 
 from harness.errors import ExitCode
 from harness.experiment.file import load
-from harness.sweep.console import ConsoleProgress
+from harness.sweep.console import ConsoleProgress, trial_line
 from harness.sweep.json_events import JsonProgress
 from harness.sweep.plan import plan
 from harness.sweep.run_folder import RunFolder
@@ -137,7 +137,10 @@ def test_a_cost_that_is_not_known_is_no_empty_cell(capsys: pytest.CaptureFixture
     slow = [i.model_copy(update={"duration_ns": 90_000_000}) if i.phase == "before" else i for i in record().iterations]
     fault = stored.Fault(kind="flap", host="host1", nic="eth1", t_before_ns=1, t_after_ns=1)
     slowed = record(fault=fault, iterations=tuple(slow))
-    for wide, words in ((200, r"0\.0364 +\? +\?"), (40, "T/T0 not known, lost not known")):
+    for wide, words in (
+        (200, r"0\.0364 +\? +27\.5 +39\.8 +\?"),
+        (40, "T/T0 not known, mean 27.5 ms, p99 39.8 ms, lost not known"),
+    ):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("COLUMNS", str(wide))
             ConsoleProgress(console())._print_summary(table([slowed]))
@@ -160,14 +163,26 @@ def test_a_cost_that_is_known_for_some_trials_only_says_so(capsys: pytest.Captur
     assert line.statuses == "3 ok" and line.known_in == {"slowdown": (2, 3), "lost_ms": (2, 3)}
     assert table([record(fault=fault)])[0].known_in == {}
     for wide, words in (
-        (200, r"lost: beyond healthy iterations; \(2/3\): known in 2 of 3\b.* \S+ \(2/3\) +\S+ \(2/3\)"),
-        (200, "before; a fault that comes and goes: mean after, T/T0 of means; lost: "),
-        (40, r"T/T0 \S+ \(known in 2 of 3\), lost \S+ ms \(known in 2 of 3\)"),
+        (200, r"lost: beyond healthy iterations; \(2/3\): known in 2 of 3\b.* \S+ \(2/3\) +27\.5 +39\.8 +\S+ \(2/3\)"),
+        (200, "before; a fault that comes and goes: mean after, T/T0 of means; mean, p99: of all iterations since the"),
+        (40, r"T/T0 \S+ \(known in 2 of 3\), mean 27\.5 ms, p99 39\.8 ms, lost \S+ ms \(known in 2 of 3\)"),
     ):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("COLUMNS", str(wide))
             ConsoleProgress(console())._print_summary([line])
         assert re.search(words, re.sub(r"\s+", " ", capsys.readouterr().out)), wide
+
+
+@pytest.mark.parametrize(("columns", "shown"), [(200, True), (62, False)])
+def test_mean_and_p99_stand_beside_the_median_where_there_is_room(
+    columns: int, shown: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    ConsoleProgress(console())._print_summary(table([record()]))
+    said = re.sub(r"\s+", " ", capsys.readouterr().out)
+    assert ("T/T0 mean p99 " in said) is shown and " hit after T/T0 " in said
+    assert ("mean, p99: of all iterations since the fault" in said) is shown
+    assert "p99" not in trial_line(record(), 1.0)
 
 
 def test_a_speed_after_the_repair_that_one_trial_has_is_marked(

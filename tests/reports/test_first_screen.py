@@ -433,7 +433,13 @@ def test_a_long_note_beside_a_number_takes_no_width_from_the_other_columns(page:
 def test_few_details_are_shown_at_first(tmp_path: Path) -> None:
     few = load_folders([make_run(tmp_path, repeats=2, sizes={SIZE: 6}, counters=False)])
     frame = trial_frame(few)
-    assert '<input type="checkbox" id="details" checked>' in html(content(few, frame, headline(frame)))
+    lines = headline(frame)
+    assert '<input type="checkbox" id="details" checked>' in html(content(few, frame, lines))
+    (line,) = [line for line in lines if line.system == "balance" and line.faulted]
+    (row,) = [row for row in overview(lines) if row.system == "balance"]
+    assert [row[name].text for name in ("mean", "p99")] == [
+        number(line[f"{name}_ms"].median) for name in ("mean", "p99")
+    ]
 
 
 def test_a_run_without_the_largest_size_has_its_rows_and_says_its_size(frame: pd.DataFrame) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import fmean, median, median_low, stdev
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
@@ -171,10 +172,22 @@ def truths(trials: list[Trial]) -> dict[str, list[float]]:
             found.setdefault("lost_ms", []).append(UNKNOWN if unclear or slower else lost)
         if since:
             found.setdefault("mean_ms", []).append(fmean(since))
+            found.setdefault("p99_ms", []).append(float(np.percentile(since, 99)))
     return found
 
 
-NAMES = ("before_gbs", "hit_gbs", "after_gbs", "share", "slowdown", "lost_ms", "mean_ms", "wrong", "unexpected")
+NAMES = (
+    "before_gbs",
+    "hit_gbs",
+    "after_gbs",
+    "share",
+    "slowdown",
+    "lost_ms",
+    "mean_ms",
+    "p99_ms",
+    "wrong",
+    "unexpected",
+)
 
 
 def scenario_of(name: str) -> str:

@@ -12,13 +12,13 @@ import pytest
 from chromium_page import ChromiumPage, chromium
 from synthetic_run import make_run
 
-from reports.cells import cells_of
+from reports.cells import Cell, cells_of
 from reports.figures import overview as figure
 from reports.figures import style
 from reports.headline import Line, headline
 from reports.load import load_folder, load_folders
 from reports.measures import trial_frame
-from reports.overview import overview, scope_note
+from reports.overview import Row, overview, scope_note, small_print
 from reports.page import html
 from reports.report import content
 from reports.screens import screen_of
@@ -428,6 +428,18 @@ def test_a_long_note_beside_a_number_takes_no_width_from_the_other_columns(page:
         "table.innerHTML = whole; return widths })()"
     )
     assert max(widths) < 400, "of the 1136 of the page"
+
+
+def test_small_print_is_as_high_as_its_lines_when_they_are_folded_and_what_it_is_without() -> None:
+    """With details shown, the axis of the first figure was below the fold: a line of 70 letters takes three."""
+    long = Cell(
+        "1.99", "1.94 to 2.04\n1.21 at 64KiB (flap: not known in 1 of 2 trials, 1.39 in the other)", "flap: not known"
+    )
+    rows = [
+        Row("a", {"healthy": Cell("1"), "slowdown": long}, ""),
+        Row("b", {"wrong": Cell("0", "in 9 iterations")}, ""),
+    ]
+    assert small_print(rows) == 1 + 3 + 1 + 1
 
 
 def test_few_details_are_shown_at_first(tmp_path: Path) -> None:

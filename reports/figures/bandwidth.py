@@ -86,7 +86,7 @@ def _stopped(ax: Axes, frame: pd.DataFrame, column: str) -> None:
     if last[1]:
         ax.annotate(
             "stopped", (last[0], 0), xytext=(0, 7), textcoords="offset points", ha="center", fontsize=7.5,
-            color=last[1],
+            color=last[1], bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8}, zorder=4,
         )  # fmt: skip
 
 

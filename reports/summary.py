@@ -415,9 +415,13 @@ def _costs(cells: Sequence[Line]) -> str:
 
 
 def _partly(lines: Sequence[Line]) -> str:
-    """In how many trials T/T0 and time lost are not known, so that nothing before is of all of them."""
-    told = {what: not_known_in(lines, metric) for what, metric in (("T/T0", "slowdown"), ("time lost", "lost_ms"))}
-    return "".join(f"; {what} {unknown}" for what, unknown in told.items() if unknown)
+    """In how many trials T/T0 and time lost are not known, so that nothing before is of all of them. Of a T/T0 that no
+    cell has, the sentence has said why."""
+    told: dict[str, list[str]] = {}
+    for what, metric in (("T/T0", "slowdown"), ("time lost", "lost_ms")):
+        if metric == "lost_ms" or any(line[metric].n for line in lines):
+            told.setdefault(not_known_in(lines, metric), []).append(what)
+    return "".join(f"; {listed_and(whats)} {unknown}" for unknown, whats in told.items() if unknown)
 
 
 def _switch(faulted: pd.DataFrame) -> str:

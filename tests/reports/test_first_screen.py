@@ -530,7 +530,10 @@ def test_a_range_names_the_cells_that_it_is_without_and_their_worst_trial(frame:
     without_it = "flap, collective all_reduce: not known in 1 of 2 trials, 5.84 in the other"
     assert "5.84" not in row["slowdown"].text and row["slowdown"].caveat == without_it
     (own,) = [text for text in sentences(made, []) if text.startswith("balance (")]
-    assert "not known in 1 of" in own
+    assert "; T/T0 not known in 1 of" in own
+    made.loc[some, ["disturbed", "reads_low", "lost_ms"]] = ["slow", True, float("nan")]
+    (own,) = [text for text in sentences(made, []) if text.startswith("balance (")]
+    assert "; T/T0 and time lost not known in 1 of" in own, "once, not once for each"
     alone = made[(made["system"] == "balance") & (made["collective"] == "all_reduce")]
     alone = alone[(alone["scenario"] != "rate_limit") & (alone["size_bytes"] == SIZE)]
     (row,) = overview(headline(alone))

@@ -143,7 +143,7 @@ def _noticed(view: View) -> float | None:
 METRICS = (
     Metric(
         "before_tokens_s", "tokens/s", "higher", "tokens (bytes) trained per second, healthy (median step)",
-        _rate("before"), heading="healthy", short="tokens/s", workloads=ONLY,
+        _rate("before"), heading="healthy", short="before", workloads=ONLY,
     ),
     Metric(
         "during_tokens_s", "tokens/s", "higher", "tokens (bytes) trained per second in the step that the fault hits",

@@ -91,6 +91,11 @@ def test_a_system_that_stopped_is_a_cross_on_zero_for_every_size(frame: pd.DataF
     for ax in figure.axes[1:]:
         crosses = [line for line in ax.lines if line.get_marker() == "x"]
         assert [list(line.get_ydata()) for line in crosses] == [[0]] * len(SIZES)
+        (word,) = [text for text in ax.texts if text.get_text() == "stopped"]
+        patch = word.get_bbox_patch()
+        assert patch is not None and word.get_zorder() > max(line.get_zorder() for line in ax.lines), (
+            "no line crosses it"
+        )
     assert not [line for line in figure.axes[0].lines if line.get_marker() == "x"]
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -335,6 +336,7 @@ def test_other_weights_alone_are_seen_on_the_first_screen_and_on_the_terminal(
     ConsoleProgress(Console(width=160, force_terminal=False))._print_summary(table(trials))
     shown = capsys.readouterr().out
     assert "losses" in shown and "weights" in shown and "T/T0" in shown
+    assert re.search(r"\n +before +after +T/T0", shown), "the unit of the speed before is no heading"
 
 
 def test_metrics_of_training_are_no_collective_s() -> None:

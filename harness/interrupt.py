@@ -16,8 +16,9 @@ STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 AGAIN_S = 0.01
 """How often it is tried again to interrupt an import, which takes two seconds at most, or what is `unbroken`."""
 BLOCKED_S = 1.0
-"""What is `unbroken` for longer is stuck, such as a line for a terminal that has stopped, and is broken off."""
-_unbroken: list[None] = []  # one for each context that is open
+"""What is `unbroken` for longer after a stop is stuck, such as a line for a terminal that has stopped, and is broken
+off."""
+_unbroken: list[float] = []  # when each context that is open began
 
 
 class Interrupted(KeyboardInterrupt):
@@ -43,7 +44,7 @@ def told_of(left: Callable[[], str]) -> Iterator[None]:
 @contextmanager
 def unbroken() -> Iterator[None]:
     """A stop inside the context takes effect after it. For the main thread, and threads for which it waits."""
-    _unbroken.append(None)
+    _unbroken.append(time.monotonic())
     try:
         yield
     finally:
@@ -64,7 +65,10 @@ def stoppable() -> Iterator[None]:
     def waits(frame: FrameType | None) -> bool:
         nonlocal first_s
         first_s = time.monotonic() if first_s is None else first_s
-        return _imports(frame) > imports or (bool(_unbroken) and time.monotonic() - first_s < BLOCKED_S)
+        if _imports(frame) > imports:
+            return True
+        # The stop may have waited for an import before, which says nothing of what is unbroken since.
+        return bool(_unbroken) and time.monotonic() - max(first_s, _unbroken[0]) < BLOCKED_S
 
     def stop(number: int, frame: FrameType | None) -> None:
         nonlocal stopping

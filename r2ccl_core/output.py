@@ -47,12 +47,14 @@ def _is_obeyed(letter: str) -> bool:
 
 
 _told: list[str] = []
-"""The message about standard output that could not be written."""
+"""Why standard output could not be written."""
 
 
 def robust() -> None:
     """From now on `sys.stdout` and `sys.stderr` raise nothing. Call this once, before anything else."""
     codecs.register_error("plain", _plain)
+    if sys.stdout is None:
+        _told.append("output was closed before the command began")
     sys.stderr = _wrapped(sys.stderr, 2, lambda line: None)
     sys.stdout = _wrapped(sys.stdout, 1, _tell)
 

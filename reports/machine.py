@@ -24,13 +24,21 @@ from reports.trial import SCHEMA
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
-_UNITS = {"GB/s": "gigabytes_per_second", "ms": "milliseconds", "": "ratio"}
-"""Units as Prometheus spells them."""
+_UNITS = {
+    "GB/s": "gigabytes_per_second",
+    "tokens/s": "tokens_per_second",
+    "ms": "milliseconds",
+    "": "ratio",
+    **{word: word for word in ("chunks", "elements", "nats", "requests", "steps", "trials")},
+}
+"""Every unit of a metric as Prometheus spells it, whose names have letters, digits and underscores only."""
 
 
 def gauge(metric: Metric) -> str:
     """The metric's name in Prometheus: ``r2ccl_after_gigabytes_per_second``."""
-    stem, unit = metric.name.removesuffix("_gbs").removesuffix("_ms"), _UNITS.get(metric.unit, metric.unit)
+    stem, unit = metric.name, _UNITS[metric.unit]
+    for suffix in ("_gbs", "_tokens_s", "_ms"):
+        stem = stem.removesuffix(suffix)
     return f"r2ccl_{stem}" if stem.endswith(unit) else f"r2ccl_{stem}_{unit}"
 
 

@@ -14,6 +14,8 @@ from reports.source import commit_of, dirty_of
 
 MACHINE = ("cpu", "cpu_count", "machine", "kernel", "platform")
 ABOUT = ("machine", "cluster", "program", "experiment")
+WORKLOAD = "workload."
+KIND = f"{WORKLOAD}kind"
 PLANNED = ("workload", "system", "fault")
 """The tables of an experiment that decide what a number is of."""
 CONTENT = "content"
@@ -35,7 +37,7 @@ class Difference:
     about: str
     what: str
     values: Mapping[str, str]
-    """The value by run name."""
+    """The value by run name; of what one kind of workload has, of the runs of that kind."""
 
     @property
     def is_of_network(self) -> bool:
@@ -62,11 +64,17 @@ def differences(runs: Sequence[LoadedRun]) -> list[Difference]:
     planned = {run.name: dict(flat({key: run.run.experiment.get(key) for key in PLANNED})) for run in runs}
     for name, own in planned.items():
         facts[name] |= {("experiment", key): own[key] for key in own if _is_of_all(key, planned.values())}
+    kinds = {name: own.get(KIND) for name, own in planned.items()}
+    having = {
+        key: {kinds[name] for name, own in planned.items() if key in own} for own in planned.values() for key in own
+    }
     keys = dict.fromkeys(key for of_run in facts.values() for key in of_run)
     found = []
     for about, what in sorted(keys, key=lambda key: ABOUT.index(key[0])):
         absent = NOT_SET if about == "experiment" else UNKNOWN
-        values = {name: of_run.get((about, what), absent) for name, of_run in facts.items()}
+        # What only another kind of workload has is not unset here: the kinds differ, and that says it.
+        of_kinds = having[what] if what.startswith(WORKLOAD) else set(kinds.values())
+        values = {name: own.get((about, what), absent) for name, own in facts.items() if kinds[name] in of_kinds}
         told = set(values.values())
         if (about, what) in (CONGESTION_CONTROL, RATE):
             told.discard(UNKNOWN)

@@ -25,8 +25,10 @@ from reports.metrics.cost import GAIN, is_gain, unknown_costs
 from reports.screens import Screen, screen_of
 from reports.wording import NOT_MEASURED, plural, sized
 
-MOST_SMALL_PRINT = 6
+MOST_SMALL_PRINT = 7
 """Up to this many lines of small print are shown at first, so that table and figure are on the first screen."""
+LETTERS = 28
+"""About as many letters a line of small print has on a usual screen."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +73,12 @@ def _row(screen: Screen, cells: Sequence[Line], own: Sequence[Line], size: str) 
 
 
 def small_print(rows: Sequence[Row]) -> int:
-    """The height of the small print, in lines."""
-    return sum(max(len(cell.detail.splitlines()) for cell in row.cells.values()) for row in rows)
+    """The height of the small print, in lines as they are folded."""
+    return sum(max(map(_height, row.cells.values()), default=0) for row in rows)
+
+
+def _height(cell: Cell) -> int:
+    return sum(-(-len(line) // LETTERS) for line in (*cell.detail.splitlines(), *cell.caveat.splitlines()))
 
 
 def _unexpected(count: int) -> str:
@@ -120,7 +126,8 @@ def remarks(lines: Sequence[Line]) -> list[str]:
     if screen.compared and any(line.comes_and_goes for line in cells_of(lines)):
         told.append(
             "A fault that comes and goes is judged by all iterations from its first loss to the end of the trial, also "
-            "those while the NIC worked; so are speed and T/T0 after it."
+            "those while the NIC worked: the speed after it is that of their mean, and T/T0 is their mean over the "
+            "mean of the healthy iterations. The healthy speed is that of the median iteration, as everywhere."
         )
     disturbed, slowdowns = sum(line.disturbed for line in lines), sum(line.disturbed_slowdown for line in lines)
     if disturbed or slowdowns:

@@ -28,6 +28,8 @@ class Column:
     of: Shown
     label: str = ""
     """The heading on a phone, if it is another."""
+    on_paper: bool = True
+    """Whether a sheet of paper has room for it; otherwise it is in the table of all numbers alone."""
 
     @property
     def on_a_phone(self) -> str:
@@ -102,6 +104,7 @@ def _speeds(
 ) -> Screen:
     """Iterations that are alike: speed before and after the fault, T/T0, and time lost."""
     unit = METRICS[f"before_{kind}"].unit
+    what = f"Time of {axis}" if unit == "ms" else "Speed"
 
     def of(shown: Shown) -> Shown:
         """Nothing is claimed of the lines of another workload."""
@@ -109,6 +112,9 @@ def _speeds(
 
     def cost(metric: str, of_cells: Callable[[Sequence[Line]], Cell]) -> Shown:
         return lambda some, own: cells.with_unknown(cells.with_smaller(of_cells(some), own, metric), some, own, metric)
+
+    def since(metric: str) -> Shown:
+        return lambda some, own: cells.spread(some, metric)
 
     return Screen(
         workloads,
@@ -118,6 +124,8 @@ def _speeds(
             Column("after", "after the fault", unit, of(lambda some, own: cells.after(some, own, f"after_{kind}")),
                    f"after, {unit}"),
             Column("slowdown", "T/T0", "time after / before", of(cost("slowdown", cells.slowdown))),
+            Column("mean", "mean", "ms since the fault", of(since("mean_ms")), "mean, ms", on_paper=False),
+            Column("p99", "p99", "ms since the fault", of(since("p99_ms")), "p99, ms", on_paper=False),
             Column("lost", "time lost", "against healthy", of(cost("lost_ms", cells.lost))),
             Column("wrong", *wrong[:2], lambda some, own: cells.wrong(own), wrong[2]),
         ),
@@ -125,12 +133,13 @@ def _speeds(
             Panel(f"{axis} ({unit})", f"after_{kind}", f"before_{kind}"),
             Panel("time lost against healthy (ms)", "lost_ms", none="no time lost is known"),
         ),
-        "Speed and time lost",
-        "Speed healthy (hollow) and after the fault (full), and the time lost",
+        f"{what} and time lost",
+        f"{what}, healthy (hollow) and after the fault (full), and the time lost",
         ("healthy", "after the fault"),
         {
             "T/T0": "is the time of an iteration after the fault over its time before: at 1.5 the system keeps two "
             "thirds of its speed.",
+            "Mean and p99": "are of all iterations from the first that the fault hits to the end of the trial.",
             "Time lost": "is how much longer all iterations from the fault to the end of the trial took than as many "
             "healthy ones.",
         } | ({"Other losses": _OTHER} if "training" in workloads else {}),
@@ -213,22 +222,16 @@ SCREENS: Mapping[str, tuple[Screen, ...]] = {
     "serving": (_requests(),),
 }
 """By kind of workload, of several the first that has a number."""
-MIXED = _speeds(
-    "ms",
-    ALIKE,
-    "an iteration",
-    "an operation",
-    "iterations",
-    ("wrong or other", "elements, losses", "wrong elements, other losses"),
-    _TRAINED,
-)
+_BOTH = ("wrong or other", "elements, losses", "wrong elements, other losses")
+MIXED = _speeds("ms", ALIKE, "an iteration", "an operation", "iterations", _BOTH, _TRAINED)
 """Of several kinds in one report: durations, which all but requests have."""
+UNTRAINED = _speeds("ms", ("collective",), "an iteration", "an operation", "iterations")
+"""The same if no run trains."""
 
 
 def screen_of(lines: Sequence[Line]) -> Screen:
     """The screen of a report's lines."""
-    kinds = {line.workload for line in lines}
-    found = SCREENS.get(kinds.pop(), (MIXED,)) if len(kinds) == 1 else (MIXED,)
+    found = _screens({line.workload for line in lines})
     return next((one for one in found if any(_has_a_number(line, one) for line in lines)), found[0])
 
 
@@ -239,5 +242,9 @@ def _has_a_number(line: Line, screen: Screen) -> bool:
 
 def words_of(workloads: Iterable[str]) -> Screen:
     """The screen with the words for what runs, of trials of these kinds of workloads."""
-    kinds = set(workloads)
-    return SCREENS[kinds.pop()][0] if len(kinds) == 1 and kinds <= SCREENS.keys() else MIXED
+    return _screens(set(workloads))[0]
+
+
+def _screens(kinds: set[str]) -> tuple[Screen, ...]:
+    alone = SCREENS.get(next(iter(kinds))) if len(kinds) == 1 else None
+    return alone or (MIXED if not kinds or "training" in kinds else UNTRAINED,)

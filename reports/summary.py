@@ -13,7 +13,7 @@ import pandas as pd
 
 from r2ccl_core.units import format_rate
 from reports import stats
-from reports.cells import cells_of, limited, listed, not_known_in, unmeasured, where, with_share
+from reports.cells import cells_of, limited, listed, listed_and, not_known_in, unmeasured, where, with_share
 from reports.headline import Line, headline
 from reports.metrics import METRICS
 from reports.metrics.metric import ALIKE
@@ -383,33 +383,45 @@ def _by_fault(cells: Sequence[Line]) -> str:
     if len(faults) < 2 or any(line.run for line in cells):  # systems of several runs are not compared here
         return ""
     costs = {fault: _costs([line for line in cells if line.faulted and line.scenario == fault]) for fault in faults}
-    told = [f"{fault}: {', '.join(cost)}" for fault, cost in costs.items() if cost]
+    told = [f"{fault}: {cost}" for fault, cost in costs.items() if cost]
     sizes = {line.size_bytes for line in cells}
     at = at_size(*sizes) if len(sizes) == 1 else ""
     order = "of all points that the systems share, the least in sum first"
     return f"Time lost by fault{at} (medians {order}): {'; '.join(told)}." if told else ""
 
 
-def _costs(cells: Sequence[Line]) -> list[str]:
-    """The time that each system lost in one fault, over the points that all of them have; empty: one of these is not
-    known, or there is one system."""
+def _costs(cells: Sequence[Line]) -> str:
+    """The time that each system lost in one fault, over the points that all of them have and whose values are known,
+    and for which systems some are not; empty: no point has several systems."""
     systems = {line.system for line in cells if line.conclusive > line.stopped}
     points: dict[tuple[str, int], dict[str, Line]] = {}
     for line in cells:
         points.setdefault((line.case, line.size_bytes), {})[line.system] = line
     shared = [[point[system] for system in systems] for point in points.values() if systems <= point.keys()]
-    if len(systems) < 2 or not shared or not all(line["lost_ms"].n for point in shared for line in point):
-        return []
+    if len(systems) < 2 or not shared:
+        return ""
+    known = [point for point in shared if all(line["lost_ms"].n for line in point)]
+    lacking = dict.fromkeys(line.system for point in shared for line in point if not line["lost_ms"].n)
+    unknown = f"not known for {listed_and(list(lacking))}"
+    if not known:
+        return unknown
     lost: dict[str, list[float]] = {}
-    for line in (line for point in shared for line in point):
+    for line in (line for point in known for line in point):
         lost.setdefault(line.system, []).append(line["lost_ms"].median)
-    return [f"{name} {_range(ms)} ms" for name, ms in sorted(lost.items(), key=lambda each: (sum(each[1]), each[0]))]
+    ordered = sorted(lost.items(), key=lambda each: (sum(each[1]), each[0]))
+    told = ", ".join(f"{name} {_range(ms)} ms" for name, ms in ordered)
+    partly = f" (of {len(known)} of {plural(len(shared), 'point')}; {unknown} at the others)" if lacking else ""
+    return f"{told}{partly}"
 
 
 def _partly(lines: Sequence[Line]) -> str:
-    """In how many trials T/T0 and time lost are not known, so that nothing before is of all of them."""
-    told = {what: not_known_in(lines, metric) for what, metric in (("T/T0", "slowdown"), ("time lost", "lost_ms"))}
-    return "".join(f"; {what} {unknown}" for what, unknown in told.items() if unknown)
+    """In how many trials T/T0 and time lost are not known, so that nothing before is of all of them. Of a T/T0 that no
+    cell has, the sentence has said why."""
+    told: dict[str, list[str]] = {}
+    for what, metric in (("T/T0", "slowdown"), ("time lost", "lost_ms")):
+        if metric == "lost_ms" or any(line[metric].n for line in lines):
+            told.setdefault(not_known_in(lines, metric), []).append(what)
+    return "".join(f"; {listed_and(whats)} {unknown}" for unknown, whats in told.items() if unknown)
 
 
 def _switch(faulted: pd.DataFrame) -> str:

@@ -91,8 +91,10 @@ def start(host: dict[str, Any]) -> tuple[int, str]:
 
 def main() -> None:
     """Starts, waits for the end of standard input, stops."""
-    pids, error = {}, ""
-    for host in json.loads(sys.stdin.buffer.readline()):
+    pids, error, line = {}, "", sys.stdin.buffer.readline()
+    if not line.endswith(b"\n"):  # the harness was stopped before it had told what to start
+        return
+    for host in json.loads(line):
         pids[host["host"]], error = start(host)
         if error:
             error = f"{host['host']}: {error}"

@@ -135,7 +135,9 @@ def init(
     inventory: Annotated[
         Path | None, typer.Option(metavar="HOSTS.toml", help="Hosts that exist, instead of a local cluster.")
     ] = None,
-    collective: Annotated[str | None, typer.Option(metavar="NAME", help="What runs (all_reduce).")] = None,
+    collective: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="What runs, once or several times (all_reduce).")
+    ] = None,
     size: Annotated[list[str] | None, typer.Option(metavar="SIZE", help="Once or several times (8MiB).")] = None,
     system: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Once or several times (failstop, balance).")
@@ -155,8 +157,8 @@ def init(
     from harness.commands.init import init as write
 
     given = {
-        "hosts": hosts, "nics": nics, "rate": rate, "inventory": inventory, "collective": collective, "sizes": size,
-        "systems": system, "faults": fault, "repeats": repeats, "nccl_tests": nccl_tests,
+        "hosts": hosts, "nics": nics, "rate": rate, "inventory": inventory, "collectives": collective,
+        "sizes": size, "systems": system, "faults": fault, "repeats": repeats, "nccl_tests": nccl_tests,
     }  # fmt: skip
     known: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     return write(file, Answers(**known), ask=not known, force=force)

@@ -43,7 +43,7 @@ class Answers:
     rate: str = RATE
     inventory: Path | None = None
     """Existing hosts, instead of a local cluster of `hosts` and `nics`."""
-    collective: str = "all_reduce"
+    collectives: Sequence[str] = ("all_reduce",)
     sizes: Sequence[str] = ("8MiB",)
     systems: Sequence[str] = ("failstop", "balance")
     faults: Sequence[str] = ("nic_down",)
@@ -74,7 +74,7 @@ def _count(text: str) -> int:
 QUESTIONS = (
     Question("hosts", "How many hosts in the local cluster", _count),
     Question("nics", "How many NICs each", _count),
-    Question("collective", "Which collective", str, COLLECTIVES),
+    Question("collectives", "Which collectives", _words, COLLECTIVES),
     Question("sizes", "Of which sizes", _words),
     Question("systems", "Which systems (harness systems lists them)", _words, tuple(CATALOGUE)),
     Question("faults", "Which faults (harness faults lists them)", _words, tuple(FAULTS)),
@@ -97,11 +97,11 @@ def init(file: Path, answers: Answers, *, ask: bool, force: bool) -> ExitCode:
         answers = _asked(answers)
     if answers.nccl_tests is not None and not is_folder(answers.nccl_tests):
         raise UsageError(f"--nccl-tests {answers.nccl_tests}: not a folder; name the one with the built programs")
-    for key in ("systems", "faults"):
-        known = tuple(CATALOGUE) if key == "systems" else tuple(FAULTS)
+    for key, known in {"collectives": COLLECTIVES, "systems": tuple(CATALOGUE), "faults": tuple(FAULTS)}.items():
         for name in getattr(answers, key):
             if name not in known:
-                remedy = nearest(name, known) if get_close_matches(name, known, 1) else f"`harness {key}` lists them"
+                listed = key != "collectives" and not get_close_matches(name, known, 1)
+                remedy = f"`harness {key}` lists them" if listed else nearest(name, known)
                 raise UsageError(f"--{key.removesuffix('s')} {name}: is unknown; {remedy}")
             if getattr(answers, key).count(name) > 1:
                 raise UsageError(f"--{key.removesuffix('s')} {name}: is given more than once; name each once")
@@ -171,7 +171,8 @@ def _asked(answers: Answers) -> Answers:
 def lines(answers: Answers, file: Path) -> Iterator[str]:
     """The experiment as a TOML document. Pure."""
     name = re.sub(r"[^a-z0-9_]+", "_", file.stem.lower()).strip("_")[:40] or "experiment"
-    yield f"# An experiment: {', '.join(answers.faults) or 'nothing'} in the middle of {answers.collective}."
+    what = ", ".join(answers.collectives)
+    yield f"# An experiment: {', '.join(answers.faults) or 'nothing'} in the middle of {what}."
     yield "# Every combination of system, size and fault runs [sweep] repeats times; the report is in the run folder."
     yield "#"
     yield f"#     harness sweep {_one_line(file)}"
@@ -182,7 +183,7 @@ def lines(answers: Answers, file: Path) -> Iterator[str]:
     yield from _cluster(answers)
     yield ""
     yield "[workload]"
-    yield f"collective = {_text(answers.collective)}"
+    yield f"collective = {_text(next(iter(answers.collectives), ''))}"
     yield f"sizes = [{', '.join(map(_text, answers.sizes))}]"
     yield _said(f"iterations = {ITERATIONS}", "of every trial; the fault is injected into one of them")
     yield _said('min_duration = "1 s"', "more iterations if they are short, so that the fault hits one")
@@ -190,6 +191,11 @@ def lines(answers: Answers, file: Path) -> Iterator[str]:
     yield _said("check = true", "every element of every result is compared")
     if answers.nccl_tests is not None:
         yield f"nccl_tests = {_text(str(answers.nccl_tests))}"
+    if len(answers.collectives) > 1:
+        yield ""
+        yield _said("[[axis]]", "a further dimension: each value with every system, size and fault")
+        yield 'key = "workload.collective"'
+        yield f"values = [{', '.join(map(_text, answers.collectives))}]"
     for system in answers.systems:
         yield ""
         yield "[[system]]"

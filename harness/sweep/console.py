@@ -32,13 +32,17 @@ REDRAWN_PER_S = 2
 """Low, because the cores belong to the systems being measured."""
 LIVE = ("before_gbs", "after_gbs")
 """The metrics of the live table."""
-LESS = ("hit_gbs", "repaired_gbs", "before_ttft_p50_ms", "during_tpot_over")
+SPREAD = ("mean_ms", "p99_ms")
+"""Metrics of the table alone, which omits them first: a line of a trial would be too long with them."""
+LESS = (*SPREAD, "hit_gbs", "repaired_gbs", "before_ttft_p50_ms", "during_tpot_over")
 """The metrics that the table omits on a narrow terminal; the report has them."""
 EXPLAINED = {
     "slowdown": "T/T0: after over before",
+    "mean_ms": "mean, p99: of all iterations since the fault",
     "lost_ms": "lost: beyond healthy iterations",
     "during_ttft_over": "%: over the same requests of healthy trials",
 }
+OF_MEANS = "a fault that comes and goes: mean after, T/T0 of means"
 UNKNOWN = "?"
 MARGIN = 8
 """Lines of the terminal that the table leaves for the lines above it."""
@@ -127,7 +131,7 @@ class ConsoleProgress:
 
     @unbroken()
     def _print_summary(self, lines: Sequence[Line]) -> None:
-        for less in ((), LESS):
+        for less in ((), SPREAD, LESS):
             shown = _summary(lines, less)
             if width() is None or fits(shown, self._console):
                 self._console.print(shown)
@@ -216,15 +220,18 @@ def trial_line(record: stored.Trial, seconds: float, widths: _Widths = NO_WIDTHS
         f"{metric.short} {shown_value(metric, values[metric.name])}"
         + (f" {metric.unit}" if metric.unit not in ("", metric.short) else "")
         for metric in SHORT
-        if metric.name in values and (metric.aggregate == "median" or values[metric.name])
+        if metric.name in values and metric.name not in SPREAD and (metric.aggregate == "median" or values[metric.name])
     )
     words = "  ".join(filter(None, (measured, not_known(View(record)), record.reason)))
     return f"{what}  {ended(record.status, expected=record.expected):<{len(STOPPED)}} {words}  [{seconds:.1f} s]"
 
 
-def _title(lines: Sequence[Line]) -> str:
+def _title(lines: Sequence[Line], less: Collection[str] = ()) -> str:
     """What the numbers are, of those that are there."""
-    told = [text for name, text in EXPLAINED.items() if any(_shown(line, METRICS[name]) for line in lines)]
+    there = [name for name in EXPLAINED if name not in less and any(_shown(line, METRICS[name]) for line in lines)]
+    told = [EXPLAINED[name] for name in there]
+    if EXPLAINED["slowdown"] in told and any(line.comes_and_goes for line in lines):
+        told.insert(told.index(EXPLAINED["slowdown"]) + 1, OF_MEANS)
     counts = [count for line in lines for count in line.known_in.values()]
     unknown = [f"{UNKNOWN}: {NOT_KNOWN}"] if any(not known for known, _ in counts) else []
     some = next((f"({known}/{of}): known in {known} of {of}" for known, of in counts if known), "")
@@ -236,7 +243,7 @@ def _summary(lines: Sequence[Line], less: Collection[str]) -> Table:
     points = any(line.points for line in lines)
     columns = {METRICS[name]: heading for line in lines for name, heading in line.columns.items()}
     metrics = {m: text for m, text in columns.items() if m.name not in less and any(_shown(line, m) for line in lines)}
-    shown = Table(title=_title(lines), box=SIMPLE)
+    shown = Table(title=_title(lines, less), box=SIMPLE)
     sizes = any(line.size_bytes for line in lines)
     for heading in (*["size"] * sizes, "system", *([_points_heading(lines)] if points else []), "trials"):
         shown.add_column(heading, justify="right" if heading == "size" else "left", no_wrap=True)

@@ -7,26 +7,28 @@ reports of ranks or NCCL's log are not enough: the NICs' counters must show the 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import inf
 
 from harness.events import RankRecord
 from harness.hosts.base import Sample
 from harness.sweep.carried import grown
-from harness.sweep.judge import Judgement
+from harness.sweep.judge import Facts, Judgement
 from harness.sweep.plan import Trial
 from harness.sweep.testbed import HostTestbed
-from harness.systems.catalogue import CATALOGUE
+from harness.systems.catalogue import CATALOGUE, needs_no_network
 from harness.systems.network import NOT_ASKED, Proof, confirmed, from_core, from_counters, from_nccl_log
 
 
-def network_of(
-    testbed: HostTestbed, trial: Trial, ranks: Sequence[RankRecord], samples: Mapping[str, Sequence[Sample]]
-) -> Proof:
+def network_of(testbed: HostTestbed, trial: Trial, facts: Facts, samples: Mapping[str, Sequence[Sample]]) -> Proof:
     """Which network `trial` used, as its backend proves it; hosts without NICs have none to prove."""
     nics = testbed.nic_names
     witness = testbed.backend(trial).witness
     if witness == "none" or not nics:
         return NOT_ASKED
-    counted = from_counters(sent_bytes(samples), nics, _least_bytes(testbed, trial, ranks))
+    ranks, workload = facts.ranks, testbed.experiment.workload
+    loss_ns = facts.fault.t_before_ns if facts.fault and needs_no_network(trial.system.env) else inf
+    least_bytes = certain(ranks, loss_ns) * workload.all_bytes(trial.size_bytes, len(ranks))
+    counted = from_counters(sent_bytes(samples), nics, least_bytes, workload.counts)
     if witness == "core":
         by_rank = [[nic.name for nic in host.nics] for host in testbed.hosts]
         return confirmed(from_core([record.core for record in ranks], by_rank), counted)
@@ -71,7 +73,6 @@ def sent_bytes(samples: Mapping[str, Sequence[Sample]]) -> dict[str, int]:
     return sent
 
 
-def _least_bytes(testbed: HostTestbed, trial: Trial, ranks: Sequence[RankRecord]) -> float:
-    """The bytes that all hosts together must have sent for the iterations that every rank finished."""
-    finished = min(len(record.finished) for record in ranks)
-    return finished * testbed.experiment.workload.all_bytes(trial.size_bytes, len(ranks))
+def certain(ranks: Sequence[RankRecord], until_ns: float = inf) -> int:
+    """How many iterations every rank finished by then, warm-up included, whose bytes must have crossed the network."""
+    return min(sum(timed.end_ns <= until_ns for timed in record.finished.values()) for record in ranks)

@@ -35,6 +35,8 @@ class Line(NamedTuple):
     many trials of how many they are known."""
     columns: Mapping[str, str] = SHORT_NAMES
     """The headings of the metrics that the table shows."""
+    comes_and_goes: bool = False
+    """Whether its fault comes and goes, so that *after* and T/T0 are of means."""
 
 
 def last_attempts(records: Iterable[stored.Trial]) -> dict[str, stored.Trial]:
@@ -128,7 +130,8 @@ def _line(
 ) -> Line:
     counted = tally((r.status, r.expected) for r in records)
     values = told(records, [METRICS[name] for name in columns])
-    return Line(size_bytes, system, points, counted, values, dict(_known_in(records)), columns)
+    comes_and_goes = any(View(record).comes_and_goes for record in records)
+    return Line(size_bytes, system, points, counted, values, dict(_known_in(records)), columns, comes_and_goes)
 
 
 def _known_in(records: Sequence[stored.Trial]) -> Iterator[tuple[str, tuple[int, int]]]:

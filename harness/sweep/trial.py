@@ -188,7 +188,7 @@ def run_trial(testbed: HostTestbed, trial: Trial, attempt: int) -> Outcome:
         with run.step("clean up"):
             _clean_up(run)
     facts = _facts(run)
-    judgement = with_network(judge(facts), network_of(testbed, trial, facts.ranks, run.samples))
+    judgement = with_network(judge(facts), network_of(testbed, trial, facts, run.samples))
     judgement = with_watch(judgement, run.readings, run.unwatched)
     seen = run.samples, run.readings, started_s, run.seconds, run.clocks
     return Outcome(trial, attempt, facts, judgement, *seen)

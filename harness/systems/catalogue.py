@@ -174,6 +174,11 @@ def policies() -> dict[str, list[str]]:
     return found
 
 
+def needs_no_network(env: Mapping[str, str]) -> bool:
+    """Whether a program with these variables answers without the network once its transport has failed."""
+    return env.get(REPLICA_ON_FAILURE) == "reroute"
+
+
 def sockets_carry_data(use: str | None, network: str | None) -> bool:
     """Whether NCCL's own sockets carry the collectives of a system, and not only the ranks' rendezvous: not with a net
     plugin, nor if it is to use another network. `use` and `network` are those of its table."""

@@ -20,7 +20,7 @@ INTERNAL = ("IB", "Socket")
 """Names of NCCL's built-in networks; any other comes from a plugin."""
 
 LEAST_SHARE = 0.5
-"""Share of the bytes a collective must move that the NICs' counters must show."""
+"""Share of the bytes that iterations must move that the NICs' counters must show."""
 
 _SOCKET_NIC = re.compile(r"\[\d+\](\S+?):")
 _TELLING = ("version", "network", "plugin_loaded", "plugin_failed", "net_devices")
@@ -123,16 +123,18 @@ def from_core(cores: Sequence[Mapping[str, Any] | None], nics: Sequence[Sequence
     return Proof("proven", "", wanted, tuple(nic for nic, count in used.items() if count), detail)
 
 
-def from_counters(sent_bytes: Mapping[str, int], nics: Sequence[str], least_bytes: float) -> Proof:
+def from_counters(
+    sent_bytes: Mapping[str, int], nics: Sequence[str], least_bytes: float, counts: str = "iterations"
+) -> Proof:
     """The network by the NICs' counters. `sent_bytes`: by NIC, over all hosts; `least_bytes`: the bytes that the
-    collectives must send over all NICs together."""
+    iterations, or whatever the workload `counts`, must send over all NICs together."""
     wanted = ", ".join(nics)
     detail = {"bytes_by_nic": dict(sent_bytes), "least_bytes": round(least_bytes)}
     if not sent_bytes:
         return Proof("unknown", "no counters of any NIC", wanted)
     total = sum(sent_bytes.values())
     if total < LEAST_SHARE * least_bytes:
-        why = f"the NICs {wanted} sent {total} bytes where the collectives need {least_bytes:.0f}"
+        why = f"the NICs {wanted} sent {total} bytes where the {counts} need {least_bytes:.0f}"
         return Proof("another", why, wanted, (), detail)
     used = tuple(nic for nic, count in sent_bytes.items() if count >= 0.01 * total)
     return Proof("proven", "", wanted, used, detail)

@@ -39,9 +39,12 @@ def caption(frame: pd.DataFrame) -> str:
     limits = {"limit_gbs": before} | ({"limit_after_gbs": "of the remaining NICs after it"} if faulted else {})
     drawn = [text for column, text in limits.items() if frame[column].notna().any()]
     limit = f" The dashed line is the limit by the rate {', '.join(drawn)}." if drawn else ""
+    of_means = " (after a fault that comes and goes, of the mean of all that follow)"
+    means = of_means if frame["comes_and_goes"].any() else ""
     return (
-        f"Bus bandwidth by message size and system: {style.INTERVAL_NOTE}; dots are single trials; "
-        f"{_told(frame)}. Compared: systems at equal size{each}.{limit}{style.burst_text(frame)}"
+        f"Bus bandwidth of the median iteration{means} by message size and system: {style.INTERVAL_NOTE}; "
+        f"dots are single trials; {_told(frame)}. "
+        f"Compared: systems at equal size{each}.{limit}{style.burst_text(frame)}"
     )
 
 
@@ -83,7 +86,7 @@ def _stopped(ax: Axes, frame: pd.DataFrame, column: str) -> None:
     if last[1]:
         ax.annotate(
             "stopped", (last[0], 0), xytext=(0, 7), textcoords="offset points", ha="center", fontsize=7.5,
-            color=last[1],
+            color=last[1], bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8}, zorder=4,
         )  # fmt: skip
 
 

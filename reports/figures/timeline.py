@@ -41,6 +41,7 @@ EVENT_MARKS = {
     "migrated": ("D", "chunks moved"),
     "switched": ("s", "new schedule"),
     "path_returned": ("^", "path back"),
+    "path_held": ("o", "path held"),
     "rdma_off": ("<", "RDMA off"),
     "rdma_on": (">", "RDMA on"),
     "failed": ("X", "gave up"),

@@ -20,7 +20,7 @@ def _share(view: View) -> float | None:
 
 METRICS = (
     Metric(
-        "before_gbs", "GB/s", "higher", "healthy bus bandwidth (if the fault comes and goes: of all before it)",
+        "before_gbs", "GB/s", "higher", "healthy bus bandwidth (of the median iteration)",
         _of("before"), heading="healthy", short="before", workloads=("collective",),
     ),
     Metric(
@@ -34,7 +34,8 @@ METRICS = (
         tolerance=NOT_COMPARED,
     ),
     Metric(
-        "after_gbs", "GB/s", "higher", "bus bandwidth after the fault (if it comes and goes: of all that follows)",
+        "after_gbs", "GB/s", "higher",
+        "bus bandwidth after the fault (of the median iteration; if it comes and goes, of the mean of all that follow)",
         _of("after"), of="trials that went on", heading="after", short="after", workloads=("collective",),
     ),
     Metric(

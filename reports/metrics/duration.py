@@ -31,14 +31,15 @@ RATIO_OF_MEANS = "the mean of all iterations from the first that is hit over the
 """What T/T0 is if the fault comes and goes."""
 
 METRICS = (
-    Metric("before_ms", "ms", "lower", "a healthy iteration", _of("before"), tolerance=NOT_COMPARED),
+    Metric("before_ms", "ms", "lower", "a healthy iteration (median)", _of("before"), tolerance=NOT_COMPARED),
     Metric(
         "hit_ms", "ms", "lower", "an iteration that the fault hits (mean)", _of("hit"), of="trials that went on",
         tolerance=NOT_COMPARED,
     ),
     Metric(
-        "after_ms", "ms", "lower", "an iteration after the fault", _of("after"), of="trials that went on",
-        tolerance=NOT_COMPARED,
+        "after_ms", "ms", "lower",
+        "an iteration after the fault (median; if it comes and goes, the mean of all that follow)",
+        _of("after"), of="trials that went on", tolerance=NOT_COMPARED,
     ),
     Metric(
         "repaired_ms", "ms", "lower", "an iteration once everything is healed", _of("repaired"),
@@ -54,11 +55,11 @@ METRICS = (
     ),
     Metric(
         "mean_ms", "ms", "lower", "mean of all iterations from the first that is hit to the end of the trial", _mean,
-        of="trials that went on", heading="mean since the fault",
+        of="trials that went on", heading="mean since the fault", short="mean",
     ),
     Metric(
         "p99_ms", "ms", "lower",
         "99th percentile of all iterations from the first that is hit to the end of the trial", _p99,
-        of="trials that went on", heading="p99 since the fault", tolerance=NOT_COMPARED,
+        of="trials that went on", heading="p99 since the fault", short="p99", tolerance=NOT_COMPARED,
     ),
 )  # fmt: skip

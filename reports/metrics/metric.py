@@ -169,8 +169,8 @@ class Metric:
 
     def should_be_known_in(self, known: int, unknown: int, went_on: int) -> int:
         """In how many trials of a cell, of which so many went on after a fault, it should be known, while it is in
-        `known` and is not in `unknown` (`not_known`)."""
-        return went_on if went_on and self.of == "trials that went on" else known + unknown
+        `known` and is not in `unknown` (`not_known`). What some of these have, all could have."""
+        return went_on if went_on and self.of.endswith("went on") else known + unknown
 
     @property
     def of_faults(self) -> bool:

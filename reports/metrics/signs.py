@@ -8,22 +8,17 @@ from reports.metrics.metric import NOT_COMPARED, Metric
 from reports.metrics.view import View
 
 
-def _first_ms(
-    view: View, kind: str, from_ns: int | None, since_ns: float | None, until_ns: float = inf
-) -> float | None:
-    """Time from `since_ns` to the first such event from `from_ns` until before `until_ns`; one before `since_ns` comes
-    at once."""
-    if from_ns is None or since_ns is None:
-        return None
-    times = (e["t_ns"] for e in view.events if str(e.get("kind")) == kind)
-    first = next((t_ns for t_ns in times if from_ns <= t_ns < until_ns), None)
-    return None if first is None else max(0.0, float(first - since_ns)) / 1e6
-
-
 def _sign(kind: str) -> Callable[[View], float | None]:
+    """Time from the fault's effect to the first event of this `kind` within its first loss; one that comes before the
+    effect comes at once."""
+
     def sign(view: View) -> float | None:
-        fault = view.trial.fault
-        return _first_ms(view, kind, fault.t_before_ns, view.effect_ns, _first_loss_end_ns(view)) if fault else None
+        fault, effect_ns = view.trial.fault, view.effect_ns
+        if fault is None or effect_ns is None:
+            return None
+        times = (e["t_ns"] for e in view.events if e.get("kind") == kind)
+        first = next((t_ns for t_ns in times if fault.t_before_ns <= t_ns < _first_loss_end_ns(view)), None)
+        return None if first is None else max(0.0, float(first - effect_ns)) / 1e6
 
     return sign
 
@@ -49,8 +44,22 @@ def _first_loss_end_ns(view: View) -> float:
 
 
 def _returned(view: View) -> float | None:
-    healed_ns = view.trial.fault.heal_ns if view.trial.fault else None
-    return _first_ms(view, "path_returned", healed_ns, healed_ns)
+    """The receiver of a path tells its return although the sender holds it back, so the first return after the last
+    hold counts; what follows the next loss is of that one."""
+    fault, returned_ns = view.trial.fault, None
+    if fault is None or fault.heal_ns is None:
+        return None
+    for event in view.events:
+        if event["t_ns"] < fault.heal_ns or (fault.nic and event.get("nic") != fault.nic):
+            continue
+        kind = str(event.get("kind"))
+        if kind in ("path_down", "link_down") and returned_ns is not None:
+            break
+        if kind == "path_held":
+            returned_ns = None
+        elif kind == "path_returned" and returned_ns is None:
+            returned_ns = event["t_ns"]
+    return None if returned_ns is None else float(returned_ns - fault.heal_ns) / 1e6
 
 
 def _recovered(view: View) -> float | None:
@@ -113,8 +122,9 @@ METRICS = (
         _recovered_at_most, of="some faulted trials", from_effect=True, tolerance=NOT_COMPARED,
     ),
     Metric(
-        "return_ms", "ms", "lower", "from the heal until the NIC carries again", _returned, of="some faulted trials",
-        tolerance=NOT_COMPARED,
+        "return_ms", "ms", "lower", "from the heal until the NIC carries again (one that was lost too often lately is "
+        "held back: until the hold is over, no value if it lasts to the end of the trial)", _returned,
+        of="some faulted trials", tolerance=NOT_COMPARED,
     ),
     Metric(
         "error_after_ms", "ms", "lower",

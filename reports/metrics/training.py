@@ -19,7 +19,7 @@ ONLY = ("training",)
 
 
 def _rate(phase: Phase) -> Callable[[View], float | None]:
-    """Tokens per second: over all steps if the fault comes and goes, otherwise of the median step."""
+    """Tokens per second of the median step, or over all steps where the fault comes and goes (`View.usual_ns`)."""
 
     def rate(view: View) -> float | None:
         items = [i for i in view.in_phase(phase) if "tokens" in i.measures]
@@ -160,8 +160,8 @@ def _noticed(view: View) -> float | None:
 
 METRICS = (
     Metric(
-        "before_tokens_s", "tokens/s", "higher", "tokens (bytes) trained per second, healthy", _rate("before"),
-        heading="healthy", short="tokens/s", workloads=ONLY,
+        "before_tokens_s", "tokens/s", "higher", "tokens (bytes) trained per second, healthy (median step)",
+        _rate("before"), heading="healthy", short="before", workloads=ONLY,
     ),
     Metric(
         "during_tokens_s", "tokens/s", "higher", "tokens (bytes) trained per second in the step that the fault hits",

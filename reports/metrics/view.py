@@ -205,12 +205,11 @@ class View:
         """The typical duration in `phase`; NaN if it has no iteration.
 
         That is the median (`reports.stats.typical`). Of several iterations that are hit it is the mean, since one of
-        them may have stood still for all. If the fault comes and goes, it is the mean, before the first failure as well
-        as after it: on a busy machine the mean of the same iterations is above their median, and such a ratio would be
-        a cost.
+        them may have stood still for all; nor does a median tell the fast and the slow ones after a fault that comes
+        and goes.
         """
         durations = self.durations_ns(phase)
-        averaged = phase == "hit" or (self.comes_and_goes and phase in ("before", "after"))
+        averaged = phase == "hit" or (self.comes_and_goes and phase == "after")
         return stats.mean(durations) if averaged else stats.typical(durations)
 
     def usual_gbs(self, phase: Phase) -> float | None:
@@ -221,8 +220,10 @@ class View:
 
     @cached_property
     def healthy_ns(self) -> float:
-        """The typical duration before the first failure."""
-        return self.usual_ns("before")
+        """What the typical duration after the failure is compared with: the median before it, and the mean if the fault
+        comes and goes, since on a busy machine the mean of the same iterations is above their median, and the ratio of
+        a mean and a median would be a cost."""
+        return self.healthy_mean_ns if self.comes_and_goes else self.usual_ns("before")
 
     @cached_property
     def disturbed(self) -> str:

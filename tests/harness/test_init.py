@@ -12,6 +12,7 @@ import pytest
 from faults.registry import FAULTS
 from harness.commands.init import Answers, init
 from harness.experiment.file import load
+from harness.experiment.model import Experiment
 from harness.sweep.plan import plan
 from harness.sweep.simulated import simulated_record
 from r2ccl_core.errors import UsageError
@@ -43,7 +44,23 @@ def test_every_fault_and_every_collective_is_right(tmp_path: Path, nics: int) ->
     init(tmp_path / "faults.toml", answers, ask=False, force=False)
     assert len(load(tmp_path / "faults.toml").faults) == len(FAULTS)
     for collective in COLLECTIVES:
-        init(tmp_path / "one.toml", Answers(collective=collective, nics=nics), ask=False, force=True)
+        init(tmp_path / "one.toml", Answers(collectives=(collective,), nics=nics), ask=False, force=True)
+
+
+def test_several_collectives_are_an_axis(tmp_path: Path) -> None:
+    """The last one alone was written, without a word."""
+    file, collectives = tmp_path / "two.toml", ["all_reduce", "all_gather"]
+    options = [part for name in collectives for part in ("--collective", name)]
+    code = "from harness.commands.start import main; main()"
+    subprocess.run([sys.executable, "-c", code, "init", str(file), *options], check=True, capture_output=True)
+    trials = plan(load(file))
+    assert {trial.value("collective") for trial in trials} == set(collectives)
+    assert len(trials) == len(collectives) * len(plan(load_of(tmp_path / "one.toml", "all_reduce")))
+
+
+def load_of(file: Path, *collectives: str) -> Experiment:
+    init(file, Answers(collectives=collectives), ask=False, force=False)
+    return load(file)
 
 
 def test_hosts_that_exist_are_taken_from_their_inventory(tmp_path: Path) -> None:
@@ -63,7 +80,9 @@ def test_hosts_that_exist_are_taken_from_their_inventory(tmp_path: Path) -> None
         (Answers(rate="40 Gbit/s"), "--rate '40 Gbit/s': is out of range; choose between '1 Mbit/s' and '30 Gbit/s'"),
         (Answers(nics=0), "--nics 0: must be at least 1"),
         (Answers(sizes=("8MiB", "banana")), "--size banana: is not a size; write it like '64MiB'"),
-        (Answers(collective="foo"), "--collective foo: must be 'all_reduce', 'all_gather'"),
+        (Answers(collectives=("all_reduce", "foo")), "--collective foo: is unknown; known: all_reduce, all_gather, "),
+        (Answers(collectives=("reduce", "reduce")), "--collective reduce: is given more than once; name each once"),
+        (Answers(collectives=()), "--collective '': must be 'all_reduce', 'all_gather'"),
         (Answers(repeats=0), "--repeats 0: must be at least 1"),
         (Answers(systems=("nccl",)), "--nccl-tests: name the folder"),
     ],
@@ -105,11 +124,12 @@ def answered(file: Path, answers: bytes) -> tuple[subprocess.CompletedProcess[by
 
 
 def test_on_a_terminal_it_asks_and_asks_again(tmp_path: Path) -> None:
-    asked, shown = answered(tmp_path / "a.toml", b"4\nx\n2\nreduce\n1MiB, 2MiB\nbalnce\nbalance\n\n2\n")
+    asked, shown = answered(tmp_path / "a.toml", b"4\nx\n2\nreduce, broadcast\n1MiB, 2MiB\nbalnce\nbalance\n\n2\n")
     assert asked.returncode == 0, asked.stderr
     assert "give a whole number" in shown and "did you mean 'balance'" in shown
     made = load(tmp_path / "a.toml")
     assert len(made.cluster.host_names()) == 4
+    assert {trial.value("collective") for trial in plan(made)} == {"reduce", "broadcast"}
     assert [system.name for system in made.systems] == ["balance"] and made.sweep.repeats.max == 2
 
 

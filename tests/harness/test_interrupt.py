@@ -86,6 +86,27 @@ def test_a_line_that_nobody_takes_can_be_interrupted() -> None:
     assert BLOCKED_S <= time.monotonic() - began_s < 10
 
 
+def test_a_stop_that_waited_for_an_import_does_not_break_off_what_follows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first socket to the kernel is made right after the import of its library, which takes longer than a second on
+    a busy machine. Its event loop, made by half, ended the command with a complaint."""
+    (tmp_path / "slow_to_import.py").write_text(
+        "import os, signal, time\nos.kill(os.getpid(), signal.SIGTERM)\ntime.sleep(0.6)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("harness.interrupt.BLOCKED_S", 0.5)
+    made = []
+    with pytest.raises(KeyboardInterrupt, match="SIGTERM"), stoppable():
+        __import__("slow_to_import")
+        with unbroken():
+            time.sleep(0.05)
+            made.append("socket")
+        while True:
+            signal.pause()
+    assert made == ["socket"]
+
+
 @pytest.mark.parametrize("where", ["_make_self_pipe", "_run_once", "_close_self_pipe"])
 def test_a_socket_to_the_kernel_is_made_used_and_closed_before_the_interrupt_takes_effect(where: str) -> None:
     """Its event loop would complain, of what it lacks or that it is closed, when it is collected."""

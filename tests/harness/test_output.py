@@ -161,6 +161,12 @@ def test_a_closed_output_is_no_mistake(runs: tuple[str, str]) -> None:
     assert (ended.returncode, ended.stderr) == (1, "")
 
 
+def test_what_only_prints_and_has_nowhere_to_has_failed() -> None:
+    words = ["sh", "-c", 'exec "$0" -c "$1" faults >&-', sys.executable, START]
+    ended = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert (ended.returncode, ended.stderr) == (UNWRITTEN, "")
+
+
 def test_without_standard_error_a_mistake_keeps_its_status(runs: tuple[str, str]) -> None:
     words = ["sh", "-c", 'exec "$0" -c "$1" compare "$2" /nowhere 2>/dev/full', sys.executable, START, runs[0]]
     assert subprocess.run(words, cwd=ROOT, capture_output=True, timeout=240).returncode == 2

@@ -7,16 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from synthetic_run import stored_run
 
 from harness.errors import ExitCode
 from harness.experiment.file import load
-from harness.sweep.console import ConsoleProgress
+from harness.sweep.console import ConsoleProgress, trial_line
 from harness.sweep.json_events import JsonProgress
 from harness.sweep.plan import plan
 from harness.sweep.run_folder import RunFolder
 from harness.sweep.summary import exit_code, last_attempts, next_attempt, table
 from harness.terminal import console
 from reports import trial as stored
+from reports.headline import headline
+from reports.load import load_folder
+from reports.measures import trial_frame
+from reports.metrics import METRICS
 from reports.trial import Iteration, Phase, Status
 
 ALLREDUCE = Path(__file__).parents[2] / "experiments" / "allreduce.toml"
@@ -132,7 +137,10 @@ def test_a_cost_that_is_not_known_is_no_empty_cell(capsys: pytest.CaptureFixture
     slow = [i.model_copy(update={"duration_ns": 90_000_000}) if i.phase == "before" else i for i in record().iterations]
     fault = stored.Fault(kind="flap", host="host1", nic="eth1", t_before_ns=1, t_after_ns=1)
     slowed = record(fault=fault, iterations=tuple(slow))
-    for wide, words in ((200, r"0\.0364 +\? +\?"), (40, "T/T0 not known, lost not known")):
+    for wide, words in (
+        (200, r"0\.0364 +\? +27\.5 +39\.8 +\?"),
+        (40, "T/T0 not known, mean 27.5 ms, p99 39.8 ms, lost not known"),
+    ):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("COLUMNS", str(wide))
             ConsoleProgress(console())._print_summary(table([slowed]))
@@ -151,16 +159,49 @@ def test_a_cost_that_is_known_for_some_trials_only_says_so(capsys: pytest.Captur
     known = [record(fault=fault, trial_id=f"known{repeat}", repeat=repeat) for repeat in (1, 2)]
     records = [*known, record(fault=fault, trial_id="slowed", iterations=tuple(slow))]
     (line,) = table(records)
+    assert line.comes_and_goes and not table([record()])[0].comes_and_goes
     assert line.statuses == "3 ok" and line.known_in == {"slowdown": (2, 3), "lost_ms": (2, 3)}
     assert table([record(fault=fault)])[0].known_in == {}
     for wide, words in (
-        (200, r"lost: beyond healthy iterations; \(2/3\): known in 2 of 3\b.* \S+ \(2/3\) +\S+ \(2/3\)"),
-        (40, r"T/T0 \S+ \(known in 2 of 3\), lost \S+ ms \(known in 2 of 3\)"),
+        (200, r"lost: beyond healthy iterations; \(2/3\): known in 2 of 3\b.* \S+ \(2/3\) +27\.5 +39\.8 +\S+ \(2/3\)"),
+        (200, "before; a fault that comes and goes: mean after, T/T0 of means; mean, p99: of all iterations since the"),
+        (40, r"T/T0 \S+ \(known in 2 of 3\), mean 27\.5 ms, p99 39\.8 ms, lost \S+ ms \(known in 2 of 3\)"),
     ):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("COLUMNS", str(wide))
             ConsoleProgress(console())._print_summary([line])
         assert re.search(words, re.sub(r"\s+", " ", capsys.readouterr().out)), wide
+
+
+@pytest.mark.parametrize(("columns", "shown"), [(200, True), (62, False)])
+def test_mean_and_p99_stand_beside_the_median_where_there_is_room(
+    columns: int, shown: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    ConsoleProgress(console())._print_summary(table([record()]))
+    said = re.sub(r"\s+", " ", capsys.readouterr().out)
+    assert ("T/T0 mean p99 " in said) is shown and " hit after T/T0 " in said
+    assert ("mean, p99: of all iterations since the fault" in said) is shown
+    assert "p99" not in trial_line(record(), 1.0)
+
+
+def test_a_speed_after_the_repair_that_one_trial_has_is_marked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another trial of the cell was over before everything was healed."""
+    fault = stored.Fault(kind="nic_down", host="host1", nic="eth1", t_before_ns=1, t_after_ns=1)
+    last = record().iterations[-1]
+    again = last.model_copy(update={"iteration": last.iteration + 1, "phase": "repaired"})
+    repaired = record(fault=fault, trial_id="repaired", iterations=(*record().iterations, again))
+    both = [record(fault=fault), repaired]
+    (line,), (alone,) = table(both), table([repaired])
+    assert (line.known_in, alone.known_in) == ({"repaired_gbs": (1, 2)}, {})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "200")
+        ConsoleProgress(console())._print_summary([line])
+    assert "0.0667 (1/2)" in capsys.readouterr().out
+    (on_the_page,) = headline(trial_frame([load_folder(stored_run(tmp_path, "healed", *both))]))
+    assert on_the_page.known_in(METRICS["repaired_gbs"]) == "known in 1 of 2"
 
 
 @pytest.mark.parametrize(

@@ -3,19 +3,24 @@
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from harness.backends.nccl_log import parse
 from harness.backends.registry import BACKENDS
 from harness.errors import InvalidExperimentError
+from harness.events import RankRecord, Timed
 from harness.experiment.file import read
 from harness.experiment.model import Experiment, SystemModel
-from harness.hosts.base import Sample
-from harness.sweep.judge import Judgement
-from harness.sweep.networks import sent_bytes, with_network
+from harness.hosts.base import Host, Sample
+from harness.sweep.judge import Facts, Injected, Judgement
+from harness.sweep.networks import network_of, sent_bytes, with_network
+from harness.sweep.plan import plan
+from harness.sweep.testbed import HostTestbed
 from harness.systems.base import PATH
 from harness.systems.catalogue import CATALOGUE, ENTRIES
 from harness.systems.listing import lines
@@ -126,6 +131,44 @@ def test_the_counters_tell_where_the_bytes_went() -> None:
     assert from_counters(sent, ["eth0", "eth1"], 2000).used == ("eth0", "eth1")
     assert from_counters(sent, ["eth0", "eth1"], 5000).finding == "another"
     assert from_counters({}, ["eth0"], 1).finding == "unknown"
+    short = from_counters(sent, ["eth0", "eth1"], 5000, "requests")
+    assert short.reason == "the NICs eth0, eth1 sent 2000 bytes where the requests need 5000"
+
+
+def served(ends_ms: Sequence[int]) -> RankRecord:
+    """A rank that finished requests at these times, the first of them a warm-up."""
+    record = RankRecord(0, core=core(("eth0", 9)))
+    for number, end_ms in enumerate(ends_ms, start=-1):
+        record.finished[number] = Timed((end_ms - 5) * 1_000_000, 5_000_000, None)
+    return record
+
+
+@pytest.mark.parametrize(
+    ("use", "sent", "finding"),
+    [
+        ("recompute", 6000, "proven"),
+        ("recompute", 2500, "unknown"),
+        # It answers the last three by itself, and still has to send what it answered before.
+        ("reroute", 2500, "proven"),
+        ("reroute", 900, "unknown"),
+    ],
+)
+def test_a_system_that_goes_on_alone_needs_the_network_until_the_loss(use: str, sent: int, finding: str) -> None:
+    workload = {"kind": "serving", "requests": 5}
+    experiment = Experiment.model_validate({
+        "schema": 1, "name": "x", "cluster": {"kind": "local", "hosts": 2, "nics": 1}, "workload": workload,
+        "system": [{"use": use}], "fault": [{"kind": "nic_down", "host": "host1", "rail": 0, "at_iteration": 2}],
+        "sweep": {"repeats": 1, "healthy": "off"},
+    })  # fmt: skip
+    (trial,) = plan(experiment)
+    cache = experiment.workload.all_bytes(0, 2)
+    ranks = [served([10, 20, 30, 60, 70, 80])] * 2
+    fault = Injected("nic_down", "host1", "eth0", 40_000_000, 41_000_000, None)
+    facts = Facts(ranks, 5, "ok", True, (fault,))
+    hosts = [SimpleNamespace(name=name, nics=[SimpleNamespace(name="eth0")]) for name in ("host0", "host1")]
+    testbed = HostTestbed(experiment, cast(list[Host], hosts))
+    samples = {"host0": [Sample(t, "eth0", 0, round(t * sent / 1000 * cache), True) for t in (0, 1)]}
+    assert network_of(testbed, trial, facts, samples).finding == finding
 
 
 ANOTHER, UNKNOWN, PROVEN = (Proof(finding, "why") for finding in ("another", "unknown", "proven"))

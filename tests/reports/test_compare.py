@@ -50,6 +50,21 @@ def test_a_congestion_control_that_was_not_noted_is_no_difference(tmp_path: Path
     assert found.told() == "cluster: congestion control: not known (older), cubic (newer), bbr (cloud)"
 
 
+def test_of_other_workloads_what_only_one_kind_has_is_no_difference(tmp_path: Path) -> None:
+    def run(name: str, **workload: object) -> LoadedRun:
+        loaded = load_folder(make_run(tmp_path / name, sizes={1 << 20: 4}, repeats=1, counters=False))
+        experiment = loaded.run.experiment | {"workload": workload}
+        return replace(loaded, run=loaded.run.model_copy(update={"experiment": experiment}), label=name)
+
+    small, large = (run(name, kind="collective", warmup=1, sizes=[name]) for name in ("1MiB", "8MiB"))
+    served = run("served", kind="serving", warmup=2, requests=10)
+    assert [one.told() for one in differences([small, large, served])] == [
+        "experiment: workload.kind: collective (1MiB, 8MiB), serving (served)",
+        "experiment: workload.warmup: 1 (1MiB, 8MiB), 2 (served)",
+        "experiment: workload.sizes: 1MiB (1MiB), 8MiB (8MiB)",
+    ]
+
+
 def only(found: list[Finding]) -> Finding:
     (finding,) = found
     return finding

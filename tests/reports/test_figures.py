@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.markers import MarkerStyle
 from synthetic_run import make_run
 
 from harness.systems.catalogue import CATALOGUE
@@ -93,6 +94,11 @@ def test_a_system_that_stopped_is_a_cross_on_zero_for_every_size(frame: pd.DataF
     for ax in figure.axes[1:]:
         crosses = [line for line in ax.lines if line.get_marker() == "x"]
         assert [list(line.get_ydata()) for line in crosses] == [[0]] * len(SIZES)
+        (word,) = [text for text in ax.texts if text.get_text() == "stopped"]
+        patch = word.get_bbox_patch()
+        assert patch is not None and word.get_zorder() > max(line.get_zorder() for line in ax.lines), (
+            "no line crosses it"
+        )
     assert not [line for line in figure.axes[0].lines if line.get_marker() == "x"]
 
 
@@ -291,6 +297,13 @@ def crowded(trial: Trial) -> tuple[Trial, list[dict[str, Any]]]:
     many = trial.model_copy(update={"further_faults": [fault] * 3})
     strikes = [{"label": f"host{n} eth{n} shares its wire with another flow", "colour": "tab:orange"} for n in range(4)]
     return told(many, *strikes), [{"kind": kind, "t_ns": fault.t_after_ns} for kind in timeline.EVENT_MARKS]
+
+
+def test_every_event_of_a_timeline_has_its_own_mark() -> None:
+    marks = [MarkerStyle(marker) for marker, _ in timeline.EVENT_MARKS.values()]
+    assert len({mark.get_marker() for mark in marks}) == len(marks)
+    assert all(mark.is_filled() for mark in marks), "their edges are white"
+    assert {"path_down", "path_held", "path_returned"} <= timeline.EVENT_MARKS.keys()
 
 
 @pytest.mark.parametrize("dpi", [72, 100, 180])

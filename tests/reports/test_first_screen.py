@@ -12,13 +12,13 @@ import pytest
 from chromium_page import ChromiumPage, chromium
 from synthetic_run import make_run
 
-from reports.cells import cells_of
+from reports.cells import Cell, cells_of
 from reports.figures import overview as figure
 from reports.figures import style
 from reports.headline import Line, headline
 from reports.load import load_folder, load_folders
 from reports.measures import trial_frame
-from reports.overview import overview, scope_note
+from reports.overview import Row, overview, scope_note, small_print
 from reports.page import html
 from reports.report import content
 from reports.screens import screen_of
@@ -310,8 +310,16 @@ def test_of_several_faults_the_cost_of_each_is_told(frame: pd.DataFrame) -> None
     assert f"flap: best {number(ends[0])} to {number(ends[-1])} ms, " in told
     assert re.search(r"; nic_down: best .*; rate_limit: best ", told)
     cell = of(three, "balance", "nic_down", "broadcast")
-    (told,) = [t for t in sentences(three.assign(lost_ms=three["lost_ms"].mask(cell)), []) if "lost by fault" in t]
-    assert "; rate_limit: " in told and "nic_down" not in told, "nothing where a value is not known"
+    lacks = three.assign(lost_ms=three["lost_ms"].mask(cell))
+    (told,) = [text for text in sentences(lacks, []) if "lost by fault" in text]
+    points = len({line.case for line in cells_of(headline(three)) if line.scenario == "nic_down"})
+    others = [line for line in cells_of(headline(three)) if line.scenario == "nic_down" and line.system == "best"]
+    ends = sorted(line["lost_ms"].median for line in others if "broadcast" not in line.case)
+    assert f"; nic_down: best {number(ends[0])} to {number(ends[-1])} ms, " in told, "the other points are known"
+    assert f" ms (of {points - 1} of {points} points; not known for balance at the others); rate_limit: " in told
+    none_known = three.assign(lost_ms=three["lost_ms"].mask(of(three, "balance", "nic_down")))
+    (told,) = [text for text in sentences(none_known, []) if "lost by fault" in text]
+    assert "; nic_down: not known for balance; rate_limit: " in told
     only = three[(three["system"] != "balance") | (three["collective"] != "alltoall")]
     (less,) = [text for text in sentences(only, []) if text.startswith("Time lost by fault")]
     assert f"flap: best {number(ends[0])} to {number(ends[-1])} ms, " not in less, "only points that all have"
@@ -422,10 +430,28 @@ def test_a_long_note_beside_a_number_takes_no_width_from_the_other_columns(page:
     assert max(widths) < 400, "of the 1136 of the page"
 
 
+def test_small_print_is_as_high_as_its_lines_when_they_are_folded_and_what_it_is_without() -> None:
+    """With details shown, the axis of the first figure was below the fold: a line of 70 letters takes three."""
+    long = Cell(
+        "1.99", "1.94 to 2.04\n1.21 at 64KiB (flap: not known in 1 of 2 trials, 1.39 in the other)", "flap: not known"
+    )
+    rows = [
+        Row("a", {"healthy": Cell("1"), "slowdown": long}, ""),
+        Row("b", {"wrong": Cell("0", "in 9 iterations")}, ""),
+    ]
+    assert small_print(rows) == 1 + 3 + 1 + 1
+
+
 def test_few_details_are_shown_at_first(tmp_path: Path) -> None:
     few = load_folders([make_run(tmp_path, repeats=2, sizes={SIZE: 6}, counters=False)])
     frame = trial_frame(few)
-    assert '<input type="checkbox" id="details" checked>' in html(content(few, frame, headline(frame)))
+    lines = headline(frame)
+    assert '<input type="checkbox" id="details" checked>' in html(content(few, frame, lines))
+    (line,) = [line for line in lines if line.system == "balance" and line.faulted]
+    (row,) = [row for row in overview(lines) if row.system == "balance"]
+    assert [row[name].text for name in ("mean", "p99")] == [
+        number(line[f"{name}_ms"].median) for name in ("mean", "p99")
+    ]
 
 
 def test_a_run_without_the_largest_size_has_its_rows_and_says_its_size(frame: pd.DataFrame) -> None:
@@ -504,7 +530,10 @@ def test_a_range_names_the_cells_that_it_is_without_and_their_worst_trial(frame:
     without_it = "flap, collective all_reduce: not known in 1 of 2 trials, 5.84 in the other"
     assert "5.84" not in row["slowdown"].text and row["slowdown"].caveat == without_it
     (own,) = [text for text in sentences(made, []) if text.startswith("balance (")]
-    assert "not known in 1 of" in own
+    assert "; T/T0 not known in 1 of" in own
+    made.loc[some, ["disturbed", "reads_low", "lost_ms"]] = ["slow", True, float("nan")]
+    (own,) = [text for text in sentences(made, []) if text.startswith("balance (")]
+    assert "; T/T0 and time lost not known in 1 of" in own, "once, not once for each"
     alone = made[(made["system"] == "balance") & (made["collective"] == "all_reduce")]
     alone = alone[(alone["scenario"] != "rate_limit") & (alone["size_bytes"] == SIZE)]
     (row,) = overview(headline(alone))

@@ -103,6 +103,9 @@ def test_what_the_rate_does_not_limit_has_no_share_of_it(frame: pd.DataFrame) ->
     unlimited = frame.assign(limit_gbs=None, limit_after_gbs=None)
     assert "dashed" not in bandwidth.caption(unlimited) and "dashed" in bandwidth.caption(frame)
     assert "of all NICs before the fault, of the remaining NICs after it." in bandwidth.caption(frame)
+    of_means = "(after a fault that comes and goes, of the mean of all that follow)"
+    captions = (bandwidth.caption(frame.assign(comes_and_goes=some)) for some in (False, True))
+    assert [of_means in text for text in captions] == [False, True]
     flap = bandwidth.caption(frame.assign(limit_after_gbs=float("nan")))
     assert "the rate of all NICs before the fault." in flap, "no line is drawn after it"
 
@@ -111,6 +114,8 @@ def test_a_fault_that_comes_and_goes_and_a_cost_below_zero_are_explained(lines: 
     assert remarks(lines) == []
     flapping = [replace(line, comes_and_goes=line.faulted) for line in lines]
     assert [text.partition(" is judged")[0] for text in remarks(flapping)] == ["A fault that comes and goes"]
+    assert "T/T0 is their mean over the mean" in remarks(flapping)[0]
+    assert "The healthy speed is that of the median iteration" in remarks(flapping)[0]
     cheaper = stats.Estimate(-0.5, -0.6, -0.4, 3)
     saved = [replace(line, estimates={**line.estimates, "lost_share": cheaper}) for line in lines]
     assert [text.partition(" means")[0] for text in remarks(saved)] == ["Time lost below 0"]

@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import fmean, median, median_low, stdev
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
@@ -144,12 +145,14 @@ def truths(trials: list[Trial]) -> dict[str, list[float]]:
         found.setdefault("unexpected", []).append(not trial.expected)
         if any(i.wrong is not None for i in trial.iterations):
             found.setdefault("wrong", []).append(sum(i.wrong or 0 for i in trial.iterations))
-        # What comes and goes is averaged, over all that precedes it and all that follows.
+        # What comes and goes is averaged, over all that follows, and compared with the mean of what precedes it. The
+        # healthy speed is of the median.
         typical = fmean if trial.scenario == "flap" else median_low
         ms["rest"] = since if trial.scenario == "flap" else ms["after"]
-        for phase, name in (("before", "before_gbs"), ("hit", "hit_gbs"), ("rest", "after_gbs")):
+        of_phases = (("before", "before_gbs", median_low), ("hit", "hit_gbs", fmean), ("rest", "after_gbs", typical))
+        for phase, name, usual in of_phases:
             if ms[phase]:
-                found.setdefault(name, []).append(2 / (fmean if phase == "hit" else typical)(ms[phase]))
+                found.setdefault(name, []).append(2 / usual(ms[phase]))
         if ms["before"]:
             found.setdefault("share", []).append(found["before_gbs"][-1] / LIMIT_GBS)
         disturbed = bool(since) and is_disturbed(ms["before"], since)
@@ -171,10 +174,22 @@ def truths(trials: list[Trial]) -> dict[str, list[float]]:
             found.setdefault("lost_ms", []).append(UNKNOWN if unclear or slower else lost)
         if since:
             found.setdefault("mean_ms", []).append(fmean(since))
+            found.setdefault("p99_ms", []).append(float(np.percentile(since, 99)))
     return found
 
 
-NAMES = ("before_gbs", "hit_gbs", "after_gbs", "share", "slowdown", "lost_ms", "mean_ms", "wrong", "unexpected")
+NAMES = (
+    "before_gbs",
+    "hit_gbs",
+    "after_gbs",
+    "share",
+    "slowdown",
+    "lost_ms",
+    "mean_ms",
+    "p99_ms",
+    "wrong",
+    "unexpected",
+)
 
 
 def scenario_of(name: str) -> str:

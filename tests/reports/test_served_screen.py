@@ -17,7 +17,7 @@ from reports.load import load_folders
 from reports.measures import trial_frame
 from reports.overview import overview, remarks
 from reports.report import write_report
-from reports.screens import MIXED, SCREENS, screen_of
+from reports.screens import MIXED, SCREENS, UNTRAINED, screen_of, words_of
 from reports.setting import Setting
 from reports.summary import scope, sentences
 from reports.trial import Trial
@@ -137,7 +137,10 @@ def test_a_workload_has_one_screen_and_several_share_one(tmp_path: Path) -> None
     collective = make_run(tmp_path, repeats=1, sizes={1 << 20: 4}, counters=False)
     lines = headline(trial_frame(load_folders([served, collective])))
     assert MIXED.columns[-1].under == "elements, losses"
-    assert screen_of(lines) is MIXED and set(SCREENS) == {"collective", "training", "serving"}
+    assert screen_of(lines) is UNTRAINED and set(SCREENS) == {"collective", "training", "serving"}
+    assert words_of(["training", "serving"]) is MIXED and "Other losses" in MIXED.terms
+    assert "Other losses" not in UNTRAINED.terms and UNTRAINED.columns[-1].under == "elements", "neither run trains"
+    assert figure.caption(lines).startswith("Time of an iteration, healthy (hollow) and after"), "as its axis says"
     rows = {row.system: row for row in overview(lines)}
     (ours,) = [row for name, row in rows.items() if name == "balance (run 1)"]
     assert {cell.text for name, cell in ours.cells.items() if name != "wrong"} == {"\N{EN DASH}"}

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from reports.measures import trial_frame
 from reports.metrics import METRICS
 from reports.metrics.training import held_against
 from reports.overview import overview
+from reports.page import measures
 from reports.report import write_report
 from reports.rules import DEFAULT
 from reports.screens import screen_of
@@ -303,6 +305,8 @@ def test_the_page_is_made_and_names_steps(tmp_path: Path) -> None:
         stored_run(tmp_path, "training", trial("healthy_before", LOSSES), trial("dies", LOSSES))
     ).read_text()
     assert "6 steps</summary>" in page and "loss 5.5" in page and "tokens/s" in page
+    assert "nccl-tests" not in page, "no bus bandwidth is in its tables"
+    assert measures({"forward_ms": 17.334, "loss": 5.5}) == "forward 17.334 ms, loss 5.5"
 
 
 @pytest.mark.parametrize(("last", "bad"), [(LOSSES[-1], False), (4.25, True)])
@@ -332,6 +336,7 @@ def test_other_weights_alone_are_seen_on_the_first_screen_and_on_the_terminal(
     ConsoleProgress(Console(width=160, force_terminal=False))._print_summary(table(trials))
     shown = capsys.readouterr().out
     assert "losses" in shown and "weights" in shown and "T/T0" in shown
+    assert re.search(r"\n +before +after +T/T0", shown), "the unit of the speed before is no heading"
 
 
 def test_metrics_of_training_are_no_collective_s() -> None:

@@ -63,7 +63,7 @@ struct OneByOne {
   // When the packet has gone; -1 where it is dropped.
   int64_t Put(int64_t now_ns, double bytes) {
     int64_t waits_ns = std::max<int64_t>(0, free_ns - now_ns);
-    if (static_cast<double>(waits_ns) * rate > 512 * 1024) return -1;
+    if (static_cast<double>(waits_ns) * rate + bytes > 512 * 1024) return -1;
     free_ns = now_ns + waits_ns + static_cast<int64_t>(bytes / rate);
     return free_ns;
   }
@@ -123,12 +123,29 @@ TEST(World, WhatOthersSendTakesTheRoomThatItsPacketsWouldTake) {
         packet->to = AddressOf(1, 7).s_addr;  // which is nowhere
         packet->bytes.assign(4096, 'x');
         auto size = static_cast<double>(packet->size());
-        bool fits = static_cast<double>(std::max<int64_t>(0, out.free_ns - world.Now())) * 0.25 <= 0.9 * 512 * 1024;
+        double queued = static_cast<double>(std::max<int64_t>(0, out.free_ns - world.Now())) * 0.25;
+        bool fits = queued + size <= 0.9 * 512 * 1024;
         EXPECT_EQ(world.Send(0, 0, std::move(packet)), fits);
         if (fits) out.Put(world.Now(), size);
       }
     }
   }
+}
+
+// So do Linux's bfifo and tbf (decision 42). Were small packets dropped as well, questions, acknowledgements and
+// greetings would be lost for as long as somebody fills the queue.
+TEST(World, AQueueThatLargePacketsFillTakesSmallOnes) {
+  World world(1, 2, 1);
+  world.port(0, 0).bytes_per_ns = 0.25;
+  world.Compete(0, 0, {.to = 1, .bytes = 9000, .pause_ns = 30'000, .until_ns = world.Now() + 1'000'000'000});
+  for (int i = 0; i < 200; ++i) {
+    world.RunUntil(world.Now() + 1 + static_cast<int64_t>(world.Draw(4'000'000)));
+    PacketPointer packet = world.NewPacket();
+    packet->from = AddressOf(0, 0).s_addr;
+    packet->to = AddressOf(1, 7).s_addr;  // which is nowhere
+    EXPECT_TRUE(world.Send(0, 0, std::move(packet))) << "look " << i;
+  }
+  EXPECT_GT(world.port(0, 0).out_free_ns - world.Now(), 500 * 1024 * 4) << "it is full";
 }
 
 Scenario RingOf(int hosts) {
@@ -673,6 +690,18 @@ TEST(Explore, ALateWriteDestroysABufferUnlessTheReceivingQueueWasFenced) {
   EXPECT_TRUE(LateWrite().IsIntact(true));
   EXPECT_FALSE(LateWrite().IsIntact(false)) << "that the sending end has destroyed its own does not help";
   EXPECT_EQ(LateWrite().GiveBack(), "a late write lands in a buffer whose receive is over");
+}
+
+// Paths were given up here while a full queue dropped packets of any size.
+TEST(Explore, FullNicsAreNoLostNics) {
+  auto loads = Loads();
+  auto full = std::find_if(loads.begin(), loads.end(), [](const Load& load) { return load.name == "others_and_busy"; });
+  ASSERT_NE(full, loads.end());
+  for (uint64_t seed : {26, 347, 668, 1470}) {
+    std::string wrong;
+    EXPECT_EQ(AlarmsUnder(*full, seed, &wrong).lost_paths, 0u) << seed;
+    EXPECT_EQ(wrong, "");
+  }
 }
 
 TEST(Explore, WhatShrinksStillBreaks) {

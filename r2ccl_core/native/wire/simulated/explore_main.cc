@@ -32,6 +32,7 @@
 #include <functional>
 #include <mutex>
 #include <numeric>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -358,7 +359,7 @@ int TellSlow(const Options& options) {
   return 0;
 }
 
-// What is taken for a failure, of histories without one; in how many of them, and the last of these.
+// What is taken for a failure, of histories without one; in how many of them, and which of them lost paths.
 int TellAlarms(const Options& options) {
   using namespace r2ccl::simulated;
   for (const Load& load : Loads()) {
@@ -366,7 +367,7 @@ int TellAlarms(const Options& options) {
     std::mutex mutex;
     Alarms all;
     uint64_t alarmed = 0;
-    uint64_t last = 0;
+    std::set<uint64_t> lost_in;
     BySeed(options.alarms, options.jobs, [&](uint64_t seed, std::string* wrong) {
       Alarms one = AlarmsUnder(load, options.first - 1 + seed, wrong);
       std::lock_guard lock(mutex);
@@ -378,15 +379,16 @@ int TellAlarms(const Options& options) {
       all.sent_bytes += one.sent_bytes;
       if (one.lost_paths + one.held_paths + one.replayed_chunks > 0) {
         ++alarmed;
-        last = std::max(last, options.first - 1 + seed);
+        if (one.lost_paths > 0) lost_in.insert(options.first - 1 + seed);
       }
       return 0.0;
     });
     double beyond = 100 * (static_cast<double>(all.sent_bytes) / static_cast<double>(all.needed_bytes) - 1);
     std::printf("%-16s %" PRIu64 " paths lost, %" PRIu64 " held, %" PRIu64 " chunks sent twice in %" PRIu64
-                " of %d (seed %" PRIu64 "), %.0f s, %.1f GB, %.3f %% beyond the messages\n",
-                load.name.c_str(), all.lost_paths, all.held_paths, all.replayed_chunks, alarmed, options.alarms, last,
+                " of %d, %.0f s, %.1f GB, %.3f %% beyond the messages\n",
+                load.name.c_str(), all.lost_paths, all.held_paths, all.replayed_chunks, alarmed, options.alarms,
                 all.seconds, static_cast<double>(all.needed_bytes) / 1e9, beyond);
+    for (uint64_t seed : lost_in) std::printf("  lost in seed %" PRIu64 "\n", seed);
     std::fflush(stdout);
   }
   return 0;

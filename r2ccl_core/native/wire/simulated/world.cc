@@ -25,6 +25,11 @@ void Follow(const Train& train, std::list<Train>* coming) {
   coming->push_back(train);
 }
 
+// What does not fit is dropped, as by Linux's bfifo and tbf: a queue that large packets fill still takes small ones.
+bool Fits(int64_t waits_ns, double rate, double bytes, double most = kQueueBytes) {
+  return static_cast<double>(waits_ns) * rate + bytes <= most;
+}
+
 }  // namespace
 
 in_addr AddressOf(int host, int rail) {
@@ -110,7 +115,7 @@ bool World::Send(int host, int rail, PacketPointer packet) {
   from.out_free_ns = std::max(from.out_free_ns, now_ns_ - static_cast<int64_t>(from.bucket_bytes / rate));
   int64_t waits_ns = std::max<int64_t>(0, from.out_free_ns - now_ns_);
   double most = packet->bytes.empty() ? kQueueBytes : kOwnQueueBytes;
-  if (static_cast<double>(waits_ns) * rate > most) return false;
+  if (!Fits(waits_ns, rate, static_cast<double>(packet->size()), most)) return false;
   from.out_free_ns += static_cast<int64_t>(static_cast<double>(packet->size()) / rate);
   if (IsLost(from.out, &from.out_burst, *packet)) return true;
   bool twice = Chance(from.out.duplicate);
@@ -152,7 +157,7 @@ void World::LetCompetitorsGo(Port& from, int rail) {
     if (waits_ns == 0 && takes_ns <= one->pause_ns && from.competitors.size() == 1) {
       count += (std::min(now_ns_, one->until_ns - 1) - one->next_ns) / one->pause_ns;
     }
-    if (static_cast<double>(waits_ns) * rate <= kQueueBytes) {
+    if (Fits(waits_ns, rate, one->bytes)) {
       int64_t left_ns = one->next_ns + waits_ns + takes_ns;
       from.out_free_ns = left_ns + (count - 1) * one->pause_ns;
       Follow({left_ns + kLatencyNs, one->pause_ns, count, one->bytes}, &Raw(one->to, rail).coming);
@@ -173,7 +178,7 @@ void World::LetCompetitorsCome(Port& into, int rail) {
     if (waits_ns == 0 && takes_ns <= train.pause_ns) {
       count = std::min(train.count, 1 + (now_ns_ - train.at_ns) / train.pause_ns);
     }
-    if (static_cast<double>(waits_ns) * rate <= kQueueBytes) {
+    if (Fits(waits_ns, rate, train.bytes)) {
       into.in_free_ns = train.at_ns + waits_ns + takes_ns + (count - 1) * train.pause_ns;
     }
     train.at_ns += count * train.pause_ns;
@@ -205,7 +210,7 @@ int64_t World::Queue(int host, int rail, double bytes) {
   into.in_free_ns = std::max(into.in_free_ns, now_ns_ - static_cast<int64_t>(into.bucket_bytes / rate));
   int64_t waits_ns = std::max<int64_t>(0, into.in_free_ns - now_ns_);
   ++into.came;
-  if (static_cast<double>(waits_ns) * rate > kQueueBytes) {
+  if (!Fits(waits_ns, rate, bytes)) {
     ++into.dropped;
     return -1;
   }

@@ -697,7 +697,7 @@ TEST(Explore, FullNicsAreNoLostNics) {
   auto loads = Loads();
   auto full = std::find_if(loads.begin(), loads.end(), [](const Load& load) { return load.name == "others_and_busy"; });
   ASSERT_NE(full, loads.end());
-  for (uint64_t seed : {26, 347, 668, 1470}) {
+  for (uint64_t seed : {26, 347, 668, 1470, 6391}) {
     std::string wrong;
     EXPECT_EQ(AlarmsUnder(*full, seed, &wrong).lost_paths, 0u) << seed;
     EXPECT_EQ(wrong, "");

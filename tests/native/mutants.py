@@ -624,6 +624,22 @@ MUTANTS = [
         "passed_ns",
         test="Explore.AChunkThatGoesOutOverANicInDoubtDoesNotWaitAsIfForAQueue",
     ),
+    Mutant(
+        "unhurried_nowhere",
+        "a lossy path is given up as soon where others carry what it would",
+        "failover/stall.h",
+        "params.mode == 2 ? kUnhurried : 1",
+        "1",
+        test="Explore.FullNicsAreNoLostNics",
+    ),
+    Mutant(
+        "unhurried_everywhere",
+        "a lossy path is given up later also where its data waits for that",
+        "failover/stall.h",
+        "params.mode == 2 ? kUnhurried : 1",
+        "kUnhurried",
+        test="Stall.LimitsAsATable",
+    ),
 ]
 
 

@@ -217,8 +217,8 @@ def table(
         " again, so it may be older than these times.\n\nA row without changes is about what these scenarios lack: "
         "limits of memory, planned shares, fail-stop mode, third\nhosts, processes that the machine keeps from running,"
         " what costs a processor, and what\nlasts for seconds. Unit tests fail without `kLimitInAbsences`,"
-        " `kFailStopStallNs`, `kLeadBytes`, `kFarSlower`,\n`kLeastResent`, `kAloneBytes`, `kAloneFlight` and"
-        " `kAloneRun`.\n\n| scenario | ms |\n|---|---|\n"
+        " `kFailStopStallNs`, `kLeadBytes`, `kFarSlower`,\n`kLeastResent`, `kAloneBytes`, `kAloneFlight`,"
+        " `kAloneRun` and `kUnhurried`.\n\n| scenario | ms |\n|---|---|\n"
         + "\n".join(f"| {name} | {ms:.1f} |" for name, ms in normal.items())
         + f"\n\n| constant | value | file of failover/ | divided by {factor} | times {factor} |\n"
         + "|---|---|---|---|---|\n"

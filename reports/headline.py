@@ -182,7 +182,7 @@ def _line(part: pd.DataFrame) -> Line:
         unsure={
             name: int(metric.not_known(part).sum())
             for name, metric in METRICS.items()
-            if metric.from_effect or metric.like_slowdown
+            if metric.known_by_ends or metric.like_slowdown
         },
         stopped=int((part["status"] == "failed").sum()),
         checked=int(part["checked"].sum()),

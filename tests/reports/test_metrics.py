@@ -176,6 +176,28 @@ def test_a_nic_that_is_held_back_carries_again_when_the_hold_is_over(
     assert value("return_ms", healed) == expected
 
 
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        ([*LOST, (61, "path_returned", "b"), (62, "path_held", "b")], 60),  # it is held back to the end of the trial
+        ([*LOST, (50, "link_up", "b")], 60),
+        ([*LOST, (61, "path_returned", "b")], None),  # its return is known
+        ([(1, "link_down", "b")], None),  # no path used it
+        ([(1, "path_down", "c")], None),
+    ],
+)
+def test_a_nic_that_did_not_carry_again_before_the_trial_ended_was_out_at_least_so_long(
+    events: list[tuple[int, str, str]], expected: float | None
+) -> None:
+    of = logged(*events)
+    assert of.fault is not None
+    healed = of.model_copy(update={"fault": of.fault.model_copy(update={"heal_ns": 90 * MS})})
+    assert METRICS["return_ms"].exceeds(View(healed)) == expected
+    assert METRICS["return_ms"].exceeds(View(healed.model_copy(update={"status": "failed"}))) is None, "it ended itself"
+    assert METRICS["return_ms"].exceeds(View(of)) is None, "it was not healed"
+    assert METRICS["before_ms"].exceeds(View(healed)) is None
+
+
 def test_the_same_fault_again_ends_the_first_loss() -> None:
     again = logged(*LOST, (50, "migrated", "b"), further=1)
     (second,) = again.further_faults

@@ -19,6 +19,7 @@ from reports import columns, palette, wording
 from reports.effect import effect_text, error_text
 from reports.flat import flat
 from reports.headline import Line
+from reports.held_back import held_back
 from reports.metrics.cost import not_known
 from reports.metrics.metric import Metric
 from reports.metrics.view import View
@@ -169,7 +170,7 @@ def html(content: Content, live: Live | None = None) -> str:
         much=small_print(rows) > MOST_SMALL_PRINT,
         screen=screen_of(content.lines),
         scope_note=scope_note(content.lines),
-        remarks=remarks(content.lines),
+        remarks=[*remarks(content.lines), *_held_back(content.entries)],
         modelled=any(line.model is not None for line in content.lines),
         marks=marks(content.lines),
         with_earlier=any(entry.earlier for entry in content.entries),
@@ -178,6 +179,12 @@ def html(content: Content, live: Live | None = None) -> str:
         long=[list(flat({k: v for k, v in o.provenance.items() if k in LONG})) for o in content.origins],
         experiments=[list(flat(o.experiment)) for o in content.origins],
     )
+
+
+def _held_back(entries: Sequence[Entry]) -> list[str]:
+    """A sentence on healed NICs that were held back, of each run that has some."""
+    by_run = {run: held_back(e.trial for e in entries if e.run == run) for run in dict.fromkeys(e.run for e in entries)}
+    return [f"{run}: {told}" if run else told for run, told in by_run.items() if told]
 
 
 def marks(lines: Sequence[Line]) -> dict[str, tuple[int, str]]:

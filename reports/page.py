@@ -23,8 +23,7 @@ from reports.held_back import held_back
 from reports.metrics.cost import not_known
 from reports.metrics.metric import Metric
 from reports.metrics.view import View
-from reports.overview import MOST_SMALL_PRINT, overview, remarks, scope_note, small_print
-from reports.screens import screen_of
+from reports.overview import MOST_SMALL_PRINT, first_tables, scope_note, small_print
 from reports.stats import Estimate
 from reports.targets import Target
 from reports.trial import Trial
@@ -144,7 +143,8 @@ def html(content: Content, live: Live | None = None) -> str:
         "status": lambda trial: wording.ended(trial.status, expected=trial.expected),
         "scenario": lambda trial: ", ".join([trial.scenario, *(f"{axis} {at}" for axis, at in trial.axes.items())]),
     }
-    detailed, rows = shown_in_detail(content.entries), overview(content.lines)
+    detailed, tables = shown_in_detail(content.entries), first_tables(content.lines)
+    rows = [row for table in tables for row in table.rows]
     style, script = ((TEMPLATES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     style += palette.css()
     script += (TEMPLATES / "live.js").read_text(encoding="utf-8") if live else ""
@@ -165,12 +165,11 @@ def html(content: Content, live: Live | None = None) -> str:
         metrics=columns.shown(content.lines),
         about=columns.about(content.lines),
         many=len(columns.shown(content.lines)) > MOST_COLUMNS,
-        overview=rows,
+        tables=tables,
         details=any(told.detail for row in rows for told in row.cells.values()),
         much=small_print(rows) > MOST_SMALL_PRINT,
-        screen=screen_of(content.lines),
         scope_note=scope_note(content.lines),
-        remarks=[*remarks(content.lines), *_held_back(content.entries)],
+        held_back=_held_back(content.entries),
         modelled=any(line.model is not None for line in content.lines),
         marks=marks(content.lines),
         with_earlier=any(entry.earlier for entry in content.entries),

@@ -100,10 +100,9 @@ class Line:
         trials = self.stopped if metric.of == "trials that stopped" else self.conclusive - self.stopped
         return not_known(self.unknown(metric), trials)
 
-    @property
-    def no_count(self) -> str:
-        """What stands for a total that no trial has: its elements were not checked, or none of its trials counts."""
-        return "unchecked" if self.conclusive else NOTHING
+    def no_total(self, metric: Metric) -> str:
+        """What stands for a total that no trial has: its elements were not checked, or there is nothing to count."""
+        return "unchecked" if self.conclusive and metric.name == "wrong" else NOTHING
 
     @property
     def with_fault(self) -> bool:

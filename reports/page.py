@@ -245,11 +245,11 @@ def told(line: Line, metric: Metric) -> Markup:
     if unknown and not value.n:
         return Markup("{}").format(line.median_not_known(metric))
     if metric.aggregate == "total" and metric.name != "wrong":
-        return Markup("{}").format(number(line.told[metric.name], 15) if value.n else "\N{EN DASH}")
+        return Markup("{}").format(number(line.told[metric.name], 15) if value.n else line.no_total(metric))
     if metric.aggregate == "total":
         count = Markup(' <span class="ci">{} checked</span>').format(line.checked)
         if not value.n:
-            return Markup("{}").format(line.no_count)
+            return Markup("{}").format(line.no_total(metric))
         return Markup("{}{}").format(number(line.told[metric.name], 15), count)
     factor = 100 if metric.percent else 1
     worst = line.worst[metric.name]

@@ -106,8 +106,19 @@ def test_the_summary_has_no_remedy_of_another_workload(tmp_path: Path) -> None:
     assert "restart (stops at the first loss, then its processes start again) went on in 2 of 2 scenarios." in told
     assert "requests under way when it came took 360 ms to the first token (20 % more) and 5 ms for each" in told
     assert "every answer was the healthy one" in told
-    for wrong in ("T/T0", "workload.iterations", "comparable", "a step", "as NCCL is", "Too few"):
+    for wrong in ("Time lost by fault", "T/T0", "workload.iterations", "comparable", "a step", "as NCCL is", "Too few"):
         assert wrong not in told, wrong
+
+
+def test_no_time_is_lost_by_fault_where_requests_are_served(tmp_path: Path) -> None:
+    frame = trial_frame(load_folders([stored_run(tmp_path, "serving", *TRIALS, *balanced_again())]))
+    assert "Time lost by fault" not in " ".join(sentences(frame, []))
+
+
+def balanced_again() -> list[Trial]:
+    """The same trials of another system that went on."""
+    return [one.model_copy(update={"system": "repair", "mode": 1, "trial_id": f"repair-{i}"})
+            for i, one in enumerate(TRIALS)]  # fmt: skip
 
 
 def test_the_terminal_names_the_same_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -160,6 +171,9 @@ def test_each_kind_of_workload_has_a_first_table_of_its_own(tmp_path: Path) -> N
     page = write_report([served, collective], tmp_path / "both").read_text()
     first = page[page.index('<section id="first"') : page.index('<section id="summary"')]
     assert first.index("<h2>Serving</h2>") < first.index("TTFT during") < first.index("<h2>Collective</h2>")
+    lead = page[: page.index("<main>")]
+    assert 'class="lead"' not in lead, "the description of one run is not that of both"
+    assert "One of three NICs goes down" in lead
     assert first.count("<table") == 2 and first.count('id="details"') == 1
 
 

@@ -46,6 +46,8 @@ def _is_obeyed(letter: str) -> bool:
     return unicodedata.category(letter) in OBEYED and letter not in OF_WORDS
 
 
+CLOSED = "output was closed before the command began, so nothing of it was written"
+
 _told: list[str] = []
 """Why standard output could not be written."""
 
@@ -54,7 +56,7 @@ def robust() -> None:
     """From now on `sys.stdout` and `sys.stderr` raise nothing. Call this once, before anything else."""
     codecs.register_error("plain", _plain)
     if sys.stdout is None:
-        _told.append("output was closed before the command began")
+        _told.append(CLOSED)
     sys.stderr = _wrapped(sys.stderr, 2, lambda line: None)
     sys.stdout = _wrapped(sys.stdout, 1, _tell)
 
@@ -63,7 +65,11 @@ def printed(status: int, lost: Collection[int] = (0,)) -> int:
     """The exit status of a command that only prints, after all its output: `status`, or `UNWRITTEN` if that is one of
     `lost` (success) and the output could not be written, other than because its reader had left."""
     sys.stdout.flush()
-    return UNWRITTEN if status in lost and _told else status
+    if status not in lost or not _told:
+        return status
+    if CLOSED in _told:  # of a write that failed, a line was written then
+        print(CLOSED, file=sys.stderr, flush=True)
+    return UNWRITTEN
 
 
 @contextmanager
@@ -133,5 +139,5 @@ class Lenient(io.RawIOBase):
             except OSError as error:
                 self._lost = True
                 if error.errno not in LEFT:
-                    self._tell(f"output cannot be written ({error.strerror}); the command goes on without it")
+                    self._tell(f"output cannot be written ({error.strerror}); the rest of it is dropped")
         return len(data)

@@ -84,6 +84,12 @@ class _Cell:
         value = (max if within else min)(ends, key=lambda end: _excess(end, low, high))
         return replace(self, value=value, end=ends[value])
 
+    def by_its_least(self) -> "_Cell":
+        """The cell with its lower end as its value, if that is all that is known of it."""
+        if not math.isnan(self.value) or not math.isfinite(self.least):
+            return self
+        return replace(self, value=self.least, end="at least ")
+
     def told(self, low: float | None, high: float | None, metric: Metric) -> str:
         return self.end + _told(self.value, low, high, metric)
 
@@ -170,6 +176,8 @@ def _why_open(doubtful: Sequence[_Cell], metric: Metric) -> str:
     """What leaves a bound open in some cells."""
     cells = plural(len(doubtful), "cell")
     least, most = min(cell.least for cell in doubtful), max(cell.most for cell in doubtful)
+    if metric.at_least is not None and math.isfinite(least):
+        return f"trials that ended before {metric.name} was known decide it in {cells}"
     if not metric.upper or math.isinf(most):
         return f"the trials whose value is not known, or not well enough, decide it in {cells}"
     return (
@@ -214,7 +222,7 @@ def _cells(
         without = part[part[metric.name].isna() & ~slowed]
         elsewhere = metric.of_faults and _has_value_under(metric, frame, part)
         elsewhere |= metric.of.startswith("some") and _was_not_watched(metric, frame, part)
-        unsure = int(slowed.sum()) if metric.from_effect else 0
+        unsure = int(slowed.sum()) if metric.known_by_ends else 0
         missing = int(slowed.sum()) + sum(_is_gap(metric, frame, row, elsewhere) for _, row in without.iterrows())
         every = bound.get("of") == "worst"
         if not known.size and not unsure:
@@ -226,7 +234,8 @@ def _cells(
         of = f"{known.size or 'none'} of " if missing else ""
         told = f"{name}, {of}{plural(int(known.size) + missing, 'trial')}"
         cell = _Cell(told, counted, *_ends(part, metric, every, missing - unsure, low, high))
-        cell = cell.by_its_ends(low, high) if metric.from_effect or math.isnan(cell.value) else cell
+        cell = cell.by_its_ends(low, high) if metric.known_by_ends or math.isnan(cell.value) else cell
+        cell = cell.by_its_least() if metric.at_least is not None else cell
         if math.isnan(cell.value):
             holes.append(str(name))
             continue
@@ -249,7 +258,7 @@ def _ends(
 
 def _farthest(values: Iterable[float | None], low: float | None, high: float | None) -> float:
     """The value that misses the limits most, or holds them least."""
-    return float(max(stats.known(values), key=lambda value: _excess(float(value), low, high)))
+    return float(max(stats.with_infinite(values), key=lambda value: _excess(float(value), low, high)))
 
 
 def _was_not_watched(metric: Metric, frame: pd.DataFrame, part: pd.DataFrame) -> bool:

@@ -106,7 +106,7 @@ def told(
     if any(any(finding.not_known) and finding.change for finding in findings):
         lines.append(
             "Repeats that are not known, because something else slowed their healthy iterations or because the moment "
-            "of the fault's effect is not known well enough, are in no change."
+            "of the fault's effect is not known well enough, or because the trial ended before, are in no change."
         )
     lines.extend(_ends_of(findings))
     lines.extend(_inconclusive([finding for finding in findings if finding.compared]))

@@ -100,10 +100,9 @@ class Line:
         trials = self.stopped if metric.of == "trials that stopped" else self.conclusive - self.stopped
         return not_known(self.unknown(metric), trials)
 
-    @property
-    def no_count(self) -> str:
-        """What stands for a total that no trial has: its elements were not checked, or none of its trials counts."""
-        return "unchecked" if self.conclusive else NOTHING
+    def no_total(self, metric: Metric) -> str:
+        """What stands for a total that no trial has: its elements were not checked, or there is nothing to count."""
+        return "unchecked" if self.conclusive and metric.name == "wrong" else NOTHING
 
     @property
     def with_fault(self) -> bool:
@@ -182,7 +181,7 @@ def _line(part: pd.DataFrame) -> Line:
         unsure={
             name: int(metric.not_known(part).sum())
             for name, metric in METRICS.items()
-            if metric.from_effect or metric.like_slowdown
+            if metric.known_by_ends or metric.like_slowdown
         },
         stopped=int((part["status"] == "failed").sum()),
         checked=int(part["checked"].sum()),

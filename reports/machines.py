@@ -18,6 +18,8 @@ WORKLOAD = "workload."
 KIND = f"{WORKLOAD}kind"
 PLANNED = ("workload", "system", "fault")
 """The tables of an experiment that decide what a number is of."""
+AXES, SWEPT = "axes", ("retries", "limits")
+"""What an experiment varies, and the keys of its sweep that decide which trials count."""
 CONTENT = "content"
 """The key of a cluster that holds the inventory's content."""
 LONGEST = 120
@@ -48,6 +50,8 @@ class Difference:
     def decides_results(self) -> bool:
         """Whether what is computed may be rounded otherwise, or be something else. Of programs only PyTorch counts: a
         commit is what is to be judged."""
+        if self.about == "experiment":
+            return self.what != AXES and not self.what.startswith("sweep.")
         return self.about != "program" or self.what == TORCH
 
     def told(self, called: Mapping[str, str] = MappingProxyType({})) -> str:
@@ -61,7 +65,7 @@ class Difference:
 def differences(runs: Sequence[LoadedRun]) -> list[Difference]:
     """What differs between `runs`, machines first; empty for one run."""
     facts = {run.name: _facts(run) for run in runs}
-    planned = {run.name: dict(flat({key: run.run.experiment.get(key) for key in PLANNED})) for run in runs}
+    planned = {run.name: _planned(run.run.experiment) for run in runs}
     for name, own in planned.items():
         facts[name] |= {("experiment", key): own[key] for key in own if _is_of_all(key, planned.values())}
     kinds = {name: own.get(KIND) for name, own in planned.items()}
@@ -81,6 +85,19 @@ def differences(runs: Sequence[LoadedRun]) -> list[Difference]:
         if len(told) > 1:
             found.append(Difference(about, what, values))
     return found
+
+
+def _planned(experiment: Mapping[str, Any]) -> dict[str, str]:
+    """What decides what a number is of, and which trials count."""
+    sweep = _table(experiment.get("sweep"))
+    told = flat({key: experiment.get(key) for key in PLANNED} | {"sweep": {k: sweep[k] for k in SWEPT if k in sweep}})
+    axes = [_table(axis) for axis in experiment.get("axis") or ()]
+    varied = (f"{_keys(axis)} = {', '.join(map(str, axis.get('values') or ()))}" for axis in axes)
+    return dict(told) | {AXES: "; ".join(varied) or "none"}
+
+
+def _keys(axis: Mapping[str, Any]) -> str:
+    return str(axis.get("key") or ", ".join(axis.get("keys") or ()))
 
 
 def _is_of_all(key: str, runs: Collection[Mapping[str, str]]) -> bool:

@@ -104,6 +104,7 @@ def _row(run: LoadedRun, view: View) -> dict[str, Any]:
         _about(view, run)
         | values
         | {"unsure": {name: found for name, metric in METRICS.items() if (found := metric.unsure(view)) is not None}}
+        | {"exceeds": {name: least for name, metric in METRICS.items() if (least := metric.exceeds(view)) is not None}}
         | {"checked": checked(view) if conclusive else 0, "received_bytes": tuple(received) or None}
     )
 

@@ -50,8 +50,26 @@ class Row:
         return self.cells[column]
 
 
+@dataclass(frozen=True)
+class Table:
+    """The first table of one kind of workload."""
+
+    workload: str
+    screen: Screen
+    rows: Sequence[Row]
+    remarks: Sequence[str]
+
+
+def first_tables(lines: Sequence[Line]) -> list[Table]:
+    """The first table of each kind of workload in a report: kinds have no columns in common."""
+    kinds = dict.fromkeys(line.workload for line in sorted(lines, key=lambda line: line.run))
+    of_kind = {kind: [line for line in lines if line.workload == kind] for kind in kinds}
+    return [Table(kind, screen_of(own), overview(own), remarks(own)) for kind, own in of_kind.items()]
+
+
 def overview(lines: Sequence[Line]) -> list[Row]:
-    """One row per system of every run, by run, then in the order of the headline table."""
+    """Of lines of one kind of workload, one row per system of every run, by run, then in the order of the headline
+    table."""
     shown, screen = cells_of(lines), screen_of(lines)
     smaller = {id(line) for line in smaller_than_others(lines)}
     rows = []

@@ -19,11 +19,11 @@ from reports import columns, palette, wording
 from reports.effect import effect_text, error_text
 from reports.flat import flat
 from reports.headline import Line
+from reports.held_back import held_back
 from reports.metrics.cost import not_known
 from reports.metrics.metric import Metric
 from reports.metrics.view import View
-from reports.overview import MOST_SMALL_PRINT, overview, remarks, scope_note, small_print
-from reports.screens import screen_of
+from reports.overview import MOST_SMALL_PRINT, first_tables, scope_note, small_print
 from reports.stats import Estimate
 from reports.targets import Target
 from reports.trial import Trial
@@ -143,7 +143,8 @@ def html(content: Content, live: Live | None = None) -> str:
         "status": lambda trial: wording.ended(trial.status, expected=trial.expected),
         "scenario": lambda trial: ", ".join([trial.scenario, *(f"{axis} {at}" for axis, at in trial.axes.items())]),
     }
-    detailed, rows = shown_in_detail(content.entries), overview(content.lines)
+    detailed, tables = shown_in_detail(content.entries), first_tables(content.lines)
+    rows = [row for table in tables for row in table.rows]
     style, script = ((TEMPLATES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     style += palette.css()
     script += (TEMPLATES / "live.js").read_text(encoding="utf-8") if live else ""
@@ -164,12 +165,11 @@ def html(content: Content, live: Live | None = None) -> str:
         metrics=columns.shown(content.lines),
         about=columns.about(content.lines),
         many=len(columns.shown(content.lines)) > MOST_COLUMNS,
-        overview=rows,
+        tables=tables,
         details=any(told.detail for row in rows for told in row.cells.values()),
         much=small_print(rows) > MOST_SMALL_PRINT,
-        screen=screen_of(content.lines),
         scope_note=scope_note(content.lines),
-        remarks=remarks(content.lines),
+        held_back=_held_back(content.entries),
         modelled=any(line.model is not None for line in content.lines),
         marks=marks(content.lines),
         with_earlier=any(entry.earlier for entry in content.entries),
@@ -178,6 +178,12 @@ def html(content: Content, live: Live | None = None) -> str:
         long=[list(flat({k: v for k, v in o.provenance.items() if k in LONG})) for o in content.origins],
         experiments=[list(flat(o.experiment)) for o in content.origins],
     )
+
+
+def _held_back(entries: Sequence[Entry]) -> list[str]:
+    """A sentence on healed NICs that were held back, of each run that has some."""
+    by_run = {run: held_back(e.trial for e in entries if e.run == run) for run in dict.fromkeys(e.run for e in entries)}
+    return [f"{run}: {told}" if run else told for run, told in by_run.items() if told]
 
 
 def marks(lines: Sequence[Line]) -> dict[str, tuple[int, str]]:
@@ -239,11 +245,11 @@ def told(line: Line, metric: Metric) -> Markup:
     if unknown and not value.n:
         return Markup("{}").format(line.median_not_known(metric))
     if metric.aggregate == "total" and metric.name != "wrong":
-        return Markup("{}").format(number(line.told[metric.name], 15) if value.n else "\N{EN DASH}")
+        return Markup("{}").format(number(line.told[metric.name], 15) if value.n else line.no_total(metric))
     if metric.aggregate == "total":
         count = Markup(' <span class="ci">{} checked</span>').format(line.checked)
         if not value.n:
-            return Markup("{}").format(line.no_count)
+            return Markup("{}").format(line.no_total(metric))
         return Markup("{}{}").format(number(line.told[metric.name], 15), count)
     factor = 100 if metric.percent else 1
     worst = line.worst[metric.name]

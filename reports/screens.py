@@ -106,10 +106,6 @@ def _speeds(
     unit = METRICS[f"before_{kind}"].unit
     what = f"Time of {axis}" if unit == "ms" else "Speed"
 
-    def of(shown: Shown) -> Shown:
-        """Nothing is claimed of the lines of another workload."""
-        return lambda some, own: shown(_of(some, workloads), _of(own, workloads))
-
     def cost(metric: str, of_cells: Callable[[Sequence[Line]], Cell]) -> Shown:
         return lambda some, own: cells.with_unknown(cells.with_smaller(of_cells(some), own, metric), some, own, metric)
 
@@ -119,14 +115,14 @@ def _speeds(
     return Screen(
         workloads,
         (
-            Column("healthy", "healthy", unit, of(lambda some, own: cells.healthy(some, f"before_{kind}")),
+            Column("healthy", "healthy", unit, lambda some, own: cells.healthy(some, f"before_{kind}"),
                    f"healthy, {unit}"),
-            Column("after", "after the fault", unit, of(lambda some, own: cells.after(some, own, f"after_{kind}")),
+            Column("after", "after the fault", unit, lambda some, own: cells.after(some, own, f"after_{kind}"),
                    f"after, {unit}"),
-            Column("slowdown", "T/T0", "time after / before", of(cost("slowdown", cells.slowdown))),
-            Column("mean", "mean", "ms since the fault", of(since("mean_ms")), "mean, ms", on_paper=False),
-            Column("p99", "p99", "ms since the fault", of(since("p99_ms")), "p99, ms", on_paper=False),
-            Column("lost", "time lost", "against healthy", of(cost("lost_ms", cells.lost))),
+            Column("slowdown", "T/T0", "time after / before", cost("slowdown", cells.slowdown)),
+            Column("mean", "mean", "ms since the fault", since("mean_ms"), "mean, ms", on_paper=False),
+            Column("p99", "p99", "ms since the fault", since("p99_ms"), "p99, ms", on_paper=False),
+            Column("lost", "time lost", "against healthy", cost("lost_ms", cells.lost)),
             Column("wrong", *wrong[:2], lambda some, own: cells.wrong(own), wrong[2]),
         ),
         (
@@ -145,10 +141,6 @@ def _speeds(
         } | ({"Other losses": _OTHER} if "training" in workloads else {}),
         unit, struck, counts, terminal=terminal,
     )  # fmt: skip
-
-
-def _of(lines: Sequence[Line], workloads: tuple[str, ...]) -> list[Line]:
-    return [line for line in lines if line.workload in workloads]
 
 
 def _requests() -> Screen:
@@ -222,9 +214,9 @@ SCREENS: Mapping[str, tuple[Screen, ...]] = {
     "serving": (_requests(),),
 }
 """By kind of workload, of several the first that has a number."""
-_BOTH = ("wrong or other", "elements, losses", "wrong elements, other losses")
-MIXED = _speeds("ms", ALIKE, "an iteration", "an operation", "iterations", _BOTH, _TRAINED)
-"""Of several kinds in one report: durations, which all but requests have."""
+MIXED = _speeds("ms", ALIKE, "an iteration", "an operation", "iterations", terminal=_TRAINED)
+"""The figure and the words of several kinds in one report: durations, which all but requests have. Each kind has a
+table of its own."""
 UNTRAINED = _speeds("ms", ("collective",), "an iteration", "an operation", "iterations")
 """The same if no run trains."""
 

@@ -55,9 +55,15 @@ class Difference(NamedTuple):
 
 def known(values: Iterable[float | None]) -> Floats:
     """The values that are present, as an array."""
+    there = with_infinite(values)
+    return there[np.isfinite(there)]
+
+
+def with_infinite(values: Iterable[float | None]) -> Floats:
+    """The same of ends between which values lie, which may be infinite."""
     numbers = values if isinstance(values, np.ndarray) else [np.nan if v is None else v for v in values]
     array = np.asarray(numbers, dtype=np.float64)
-    return array[np.isfinite(array)]
+    return array[~np.isnan(array)]
 
 
 def median(values: Iterable[float | None]) -> float:
@@ -130,8 +136,8 @@ def counted(values: Iterable[float | None], unknown: int = 0) -> Floats:
 
 def median_between(values: Iterable[float | None], unknown: int) -> tuple[float, float]:
     """Where the median of the known values and of `unknown` others lies, whatever these are; infinite where they decide
-    it. NaN if there are none."""
-    there = known(values)
+    it. NaN if there are none. A value may itself be infinite, as an end."""
+    there = with_infinite(values)
     if not there.size + unknown:
         return float("nan"), float("nan")
     return _median_with(there, -math.inf, unknown), _median_with(there, math.inf, unknown)
@@ -140,7 +146,9 @@ def median_between(values: Iterable[float | None], unknown: int) -> tuple[float,
 def _median_with(there: Floats, value: float, count: int) -> float:
     ordered = np.sort(np.concatenate([there, np.full(count, value)]))
     ends = ordered[[(ordered.size - 1) // 2, ordered.size // 2]]
-    return float(ends[0]) if ends[0] == ends[1] else float(ends.mean())
+    if np.isinf(ends).all():
+        return value  # between opposite infinities the unknown ones decide
+    return float(ends.mean())
 
 
 def estimate(values: Iterable[float | None], unknown: int = 0, seed: int = 0) -> Estimate:

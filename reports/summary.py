@@ -379,6 +379,7 @@ def _lost(lines: Sequence[Line]) -> str:
 def _by_fault(cells: Sequence[Line]) -> str:
     """Of several faults, what each cost each system: a range over all faults does not tell who bears one of them best.
     It orders medians and claims no difference, which takes pairs (`_comparisons`)."""
+    cells = [line for line in cells if METRICS["lost_ms"].is_of(line.workload)]
     faults = dict.fromkeys(line.scenario for line in cells if line.faulted)
     if len(faults) < 2 or any(line.run for line in cells):  # systems of several runs are not compared here
         return ""

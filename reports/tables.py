@@ -31,7 +31,7 @@ def texts(lines: Sequence[Line]) -> list[list[str]]:
 def cell_of(line: Line, metric: Metric) -> str:
     """A line's value of a metric, as text."""
     if metric.aggregate == "total":
-        return number(line.told[metric.name], 15) if line[metric.name].n else line.no_count
+        return number(line.told[metric.name], 15) if line[metric.name].n else line.no_total(metric)
     value, unknown = line[metric.name], line.unknown(metric)
     if unknown and not value.n:
         return line.median_not_known(metric)

@@ -255,10 +255,18 @@ def caption(lines: Sequence[Line]) -> str:
     rows = shown(lines)
     sizes = ", ".join(dict.fromkeys(sized(line.size_bytes) for row in rows for line in row if line.size_bytes))
     at = f", at {sizes}" if sizes else ""
-    what = f"{screen_of(lines).caption}{at}"
+    what = f"{screen_of(lines).caption}{at}{_kinds(lines)}"
     missing = any(not line.conclusive for row in rows for line in row)
     why = f" {NOT_MEASURED.capitalize()}: every trial is inconclusive." if missing else ""
     return f"{what}: {style.INTERVAL_NOTE}.{why}{_left_out(rows, drawable(lines))}"
+
+
+def _kinds(lines: Sequence[Line]) -> str:
+    """Of a report of several kinds of workloads, those that the figure has."""
+    if len({line.workload for line in lines}) == 1:
+        return ""
+    drawn = dict.fromkeys(line.workload for line in drawable(lines))
+    return f" (of {' and '.join(drawn)} alone)" if drawn else ""
 
 
 def _left_out(rows: Sequence[Row], cells: Sequence[Line]) -> str:

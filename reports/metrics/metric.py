@@ -7,7 +7,7 @@ stayed inconclusive has no value of any metric, because nothing can be concluded
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from reports import effect, stats
 from reports.metrics.view import View
@@ -74,6 +74,8 @@ class Metric:
     """Of those: whether it counts from the beginning of the interval in which the effect may lie."""
     upper: str = ""
     """The metric that says what its value is at most; empty: none."""
+    at_least: Callable[[View], float | None] | None = None
+    """What its value is at least, for a trial that ended before it was known; None: it has no such trial."""
     from_zero: str = ""
     """The column that says of which trials its value may be as low as 0, whatever was found; empty: of none."""
     on_any_network: bool = False
@@ -125,6 +127,18 @@ class Metric:
             return None
         found = self._computed(view)
         return None if found is None or self._counts(view, found) else found
+
+    def exceeds(self, view: View) -> float | None:
+        """What its value for a trial is more than, if the trial ended before it was known (`at_least`)."""
+        status = view.trial.status
+        if self.at_least is None or status != "ok" or self.value(view) is not None:
+            return None
+        return stats.finite(self.at_least(view))
+
+    @property
+    def known_by_ends(self) -> bool:
+        """Whether a trial may tell between which values its value lies, although it is not known itself."""
+        return self.from_effect or self.at_least is not None
 
     def _counts(self, view: View, found: float) -> bool:
         return not self.from_effect or effect.counts(view.trial, found)
@@ -183,8 +197,9 @@ class Metric:
         return low if self.against_healthy else low & False
 
     def unknown_in(self, part: "pd.DataFrame") -> int:
-        """In how many of the trials a cost is not known, which a median has to bear. Of times from an effect that is
-        not known well enough, words tell beside those that are known, and bounds judge their `ends`."""
+        """In how many of the trials a cost is not known, which a median has to bear, or the trial ended before it was.
+        Of times from an effect that is not known well enough, words tell beside those that are known, and bounds judge
+        their `ends`."""
         return 0 if self.from_effect else int(self.not_known(part).sum())
 
     def errors_ms(self, part: "pd.DataFrame") -> "pd.Series[float]":
@@ -194,7 +209,10 @@ class Metric:
 
     def ends(self, part: "pd.DataFrame") -> tuple["pd.Series[float]", "pd.Series[float]"]:
         """Between which values that of each trial lies. A time from an effect that is not known well enough has such
-        ends even where it is not known itself."""
+        ends even where it is not known itself, and what a trial ended before has no upper one."""
+        if self.at_least is not None:
+            exceeds = _told_of(part["exceeds"], self.name)
+            return part[self.name].fillna(exceeds), part[self.name].mask(exceeds.notna(), math.inf)
         if not self.from_effect:
             return part[self.name], part[self.name]
         found, errors = _even_if_unsure(part, self.name), part["effect_error_ms"]
@@ -203,8 +221,10 @@ class Metric:
         return (least - errors).clip(lower=0), most if self.at_most else most + errors
 
     def not_known(self, part: "pd.DataFrame") -> "pd.Series[bool]":
-        """The trials whose value is not known because something else slowed their healthy iterations, or because their
-        fault's effect is not known well enough."""
+        """The trials whose value is not known because something else slowed their healthy iterations, because their
+        fault's effect is not known well enough, or because they ended before it was."""
+        if self.at_least is not None:
+            return _told_of(part["exceeds"], self.name).notna()
         if self.from_effect:
             return part["unsure"].map(lambda names: self.name in names).astype(bool) & part[self.name].isna()
         slowed = part["disturbed_slowdown"].astype(bool) if self.by_medians else part["disturbed"] != ""
@@ -237,4 +257,9 @@ class Metric:
 
 def _even_if_unsure(part: "pd.DataFrame", name: str) -> "pd.Series[float]":
     """The values of a metric, with those that are not known well enough."""
-    return part[name].fillna(part["unsure"].map(lambda unsure: unsure.get(name)).astype(float))
+    return part[name].fillna(_told_of(part["unsure"], name))
+
+
+def _told_of(told: "pd.Series[Any]", name: str) -> "pd.Series[float]":
+    """What the trials tell of a metric, of what they tell by name; NaN: nothing."""
+    return told.map(lambda names: names.get(name)).astype(float)

@@ -12,8 +12,10 @@ from synthetic_run import make_run
 from harness.errors import ExitCode
 from harness.sweep.summary import with_bounds
 from reports.bounds import held, held_in
+from reports.headline import headline
 from reports.load import load_folder
 from reports.measures import trial_frame
+from reports.metrics import METRICS
 from reports.report import write_report
 
 GAP = "; not measured: 1 other cell, first balance at 64MiB, all_reduce, nic_down"
@@ -348,3 +350,28 @@ def test_what_a_system_has_under_a_fault_at_one_size_is_missing_at_another(frame
     assert met(known.assign(recover_ms=known["recover_ms"].where(known["system"] != "hot_repair")), **bound) == [True]
     share = frame.assign(share=frame["share"].where(frame["size_bytes"] > 1 << 20))
     assert met(share, metric="share", system="balance", min=0.5) == [True], "the rate is no limit of the small size"
+
+
+@pytest.mark.parametrize("of", ["median", "worst"])
+def test_what_a_trial_ended_before_is_known_by_its_lower_end(frame: pd.DataFrame, of: str) -> None:
+    own = frame[(frame["system"] == "balance") & frame["faulted"] & (frame["size_bytes"] == 64 << 20)]
+    late = own.assign(return_ms=float("nan"), exceeds=[{"return_ms": 4017.0}] * len(own))
+    bound = {"metric": "return_ms", "of": of}
+    (missed,) = held(late, {"bound": [bound | {"max": 500}]})
+    assert (missed.met, missed.measured) == (False, "at least 4017")
+    (open_,) = held(late, {"bound": [bound | {"max": 10000}]})
+    assert (open_.met, open_.measured) == (None, "at least 4017")
+    assert "trials that ended before return_ms was known decide it in 1 cell" in open_.detail
+    assert met(late, **bound, min=1000) == [True], "and more than a lower limit is certain"
+    assert (headline(late)[0].unknown(METRICS["return_ms"]), headline(late)[0]["return_ms"].n) == (len(own), 0)
+
+
+def test_a_median_bears_the_trials_that_ended_before_a_value_was_known(frame: pd.DataFrame) -> None:
+    own = frame[(frame["system"] == "balance") & frame["faulted"] & (frame["size_bytes"] == 64 << 20)].head(3)
+    one = own.assign(return_ms=[4.0, 5.0, float("nan")], exceeds=[{}, {}, {"return_ms": 4017.0}])
+    bound = {"metric": "return_ms", "max": 500}
+    assert met(one, **bound) == [True], "the median is between 4 and 5, or 5"
+    assert met(one, **bound, of="worst") == [False]
+    two = own.assign(return_ms=[4.0, float("nan"), float("nan")], exceeds=[{}, *[{"return_ms": 4017.0}] * 2])
+    assert met(two, **bound) == [False]
+    assert met(two.assign(exceeds=[{}, *[{"return_ms": 30.0}] * 2]), **bound) == [None], "it may be more"

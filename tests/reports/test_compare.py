@@ -50,6 +50,23 @@ def test_a_congestion_control_that_was_not_noted_is_no_difference(tmp_path: Path
     assert found.told() == "cluster: congestion control: not known (older), cubic (newer), bbr (cloud)"
 
 
+def test_axes_limits_and_retries_differ_but_decide_no_result(tmp_path: Path) -> None:
+    def run(name: str, retries: int, limit: str, *axes: dict[str, object]) -> LoadedRun:
+        loaded = load_folder(make_run(tmp_path / name, sizes={1 << 20: 4}, repeats=1, counters=False))
+        sweep = {"repeats": retries, "retries": retries, "limits": {"trial": limit}}
+        experiment = loaded.run.experiment | {"sweep": sweep, "axis": list(axes)}
+        return replace(loaded, run=loaded.run.model_copy(update={"experiment": experiment}), label=name)
+
+    both = run("a", 2, "120 s", {"key": "workload.collective", "values": ["all_reduce", "all_gather"]})
+    found = differences([both, run("b", 1, "60 s")])
+    assert [one.told() for one in found] == [
+        "experiment: sweep.retries: 2 (a), 1 (b)",
+        "experiment: sweep.limits.trial: 120 s (a), 60 s (b)",
+        "experiment: axes: workload.collective = all_reduce, all_gather (a), none (b)",
+    ]
+    assert not any(one.decides_results for one in found)
+
+
 def test_of_other_workloads_what_only_one_kind_has_is_no_difference(tmp_path: Path) -> None:
     def run(name: str, **workload: object) -> LoadedRun:
         loaded = load_folder(make_run(tmp_path / name, sizes={1 << 20: 4}, repeats=1, counters=False))

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +15,13 @@ from reports.export import write_exports
 from reports.headline import Line, headline
 from reports.load import LoadedRun, load_folder
 from reports.measures import trial_frame
+from reports.metrics import METRICS
+from reports.page import told
 from reports.report import content, write_report
+from reports.stats import Estimate
 from reports.targets import targets
 from reports.trial import SCHEMA, Iteration
+from reports.wording import NOTHING
 
 HOSTILE = 'a|b<script>\n"$&%_{x}\\\x00'
 
@@ -41,6 +46,12 @@ def test_markdown_has_one_row_a_line_and_no_markup_of_names(hostile: list[Line])
     assert len(rows) == 2 + len(hostile)
     assert {row.replace("\\|", "").count("|") for row in rows} == {len(tables.texts(hostile)[0]) + 1}
     assert "\\<script\\>" in rows[2]
+
+
+def test_a_total_that_cannot_be_had_reads_the_same_in_the_table_and_on_the_page(lines: list[Line]) -> None:
+    none = replace(lines[0], estimates={name: Estimate(math.nan, math.nan, math.nan, 0) for name in METRICS})
+    for name, text in (("weights_differ", NOTHING), ("wrong", "unchecked")):
+        assert tables.cell_of(none, METRICS[name]) == told(none, METRICS[name]) == text
 
 
 def test_csv_has_plain_numbers(lines: list[Line]) -> None:

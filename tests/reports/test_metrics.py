@@ -9,6 +9,7 @@ import pytest
 from harness.experiment.bounds import BoundModel, bound_mistakes
 from harness.sweep.summary import told
 from reports import columns, machine, rows
+from reports.held_back import held_back
 from reports.metrics import METRICS
 from reports.metrics.metric import Metric
 from reports.metrics.view import View
@@ -174,6 +175,46 @@ def test_a_nic_that_is_held_back_carries_again_when_the_hold_is_over(
     assert of.fault is not None
     healed = of.model_copy(update={"fault": of.fault.model_copy(update={"heal_ns": 90 * MS})})
     assert value("return_ms", healed) == expected
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        ([*LOST, (61, "path_returned", "b"), (62, "path_held", "b")], 60),  # it is held back to the end of the trial
+        ([*LOST, (50, "link_up", "b")], 60),
+        ([*LOST, (61, "path_returned", "b")], None),  # its return is known
+        ([(1, "link_down", "b")], None),  # no path used it
+        ([(1, "path_down", "c")], None),
+    ],
+)
+def test_a_nic_that_did_not_carry_again_before_the_trial_ended_was_out_at_least_so_long(
+    events: list[tuple[int, str, str]], expected: float | None
+) -> None:
+    of = logged(*events)
+    assert of.fault is not None
+    healed = of.model_copy(update={"fault": of.fault.model_copy(update={"heal_ns": 90 * MS})})
+    assert METRICS["return_ms"].exceeds(View(healed)) == expected
+    assert METRICS["return_ms"].exceeds(View(healed.model_copy(update={"status": "failed"}))) is None, "it ended itself"
+    assert METRICS["return_ms"].exceeds(View(of)) is None, "it was not healed"
+    assert METRICS["before_ms"].exceeds(View(healed)) is None
+
+
+def test_a_healed_nic_that_is_held_back_is_told_with_its_reason() -> None:
+    def told(*events: tuple[int, str, str], why: str = "lost too often lately: carries nothing until ...") -> str:
+        of = logged(*LOST, *events)
+        assert of.fault is not None
+        for event in of.core["0"]["events"]:
+            event["detail"] = why
+        return held_back([of.model_copy(update={"fault": of.fault.model_copy(update={"heal_ns": 90 * MS})})] * 2)
+
+    to_the_end = told((61, "path_returned", "b"), (62, "path_held", "b"))
+    assert "a b by s in 2 trials to their end, 60 ms or more. It carried nothing" in to_the_end
+    assert "R2CC_FLAP_*" in to_the_end
+    assert "to their end" in told((50, "path_held", "b")), "the hold began while the NIC was still coming and going"
+    assert "a b by s in 2 trials for 30 ms." in told((62, "path_held", "b"), (90, "path_returned", "b"))
+    assert told((61, "path_returned", "b")) == "", "nothing held it back"
+    assert told((62, "path_held", "c")) == "", "another NIC"
+    assert told((62, "path_held", "b"), why="probation: carries nothing until ...") == "", "no damping"
 
 
 def test_the_same_fault_again_ends_the_first_loss() -> None:

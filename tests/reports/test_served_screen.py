@@ -15,7 +15,7 @@ from reports.figures import overview as figure
 from reports.headline import Line, headline
 from reports.load import load_folders
 from reports.measures import trial_frame
-from reports.overview import overview, remarks
+from reports.overview import first_tables, overview, remarks
 from reports.report import write_report
 from reports.screens import MIXED, SCREENS, UNTRAINED, screen_of, words_of
 from reports.setting import Setting
@@ -106,8 +106,19 @@ def test_the_summary_has_no_remedy_of_another_workload(tmp_path: Path) -> None:
     assert "restart (stops at the first loss, then its processes start again) went on in 2 of 2 scenarios." in told
     assert "requests under way when it came took 360 ms to the first token (20 % more) and 5 ms for each" in told
     assert "every answer was the healthy one" in told
-    for wrong in ("T/T0", "workload.iterations", "comparable", "a step", "as NCCL is", "Too few"):
+    for wrong in ("Time lost by fault", "T/T0", "workload.iterations", "comparable", "a step", "as NCCL is", "Too few"):
         assert wrong not in told, wrong
+
+
+def test_no_time_is_lost_by_fault_where_requests_are_served(tmp_path: Path) -> None:
+    frame = trial_frame(load_folders([stored_run(tmp_path, "serving", *TRIALS, *balanced_again())]))
+    assert "Time lost by fault" not in " ".join(sentences(frame, []))
+
+
+def balanced_again() -> list[Trial]:
+    """The same trials of another system that went on."""
+    return [one.model_copy(update={"system": "repair", "mode": 1, "trial_id": f"repair-{i}"})
+            for i, one in enumerate(TRIALS)]  # fmt: skip
 
 
 def test_the_terminal_names_the_same_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,19 +143,38 @@ def test_a_narrow_terminal_names_the_unit_of_every_number(
     assert "\N{EN DASH} balance" not in shown, "requests have no size"
 
 
-def test_a_workload_has_one_screen_and_several_share_one(tmp_path: Path) -> None:
+def test_a_workload_has_one_screen_and_several_share_a_figure(tmp_path: Path) -> None:
     served = stored_run(tmp_path, "serving", *TRIALS)
     collective = make_run(tmp_path, repeats=1, sizes={1 << 20: 4}, counters=False)
     lines = headline(trial_frame(load_folders([served, collective])))
-    assert MIXED.columns[-1].under == "elements, losses"
     assert screen_of(lines) is UNTRAINED and set(SCREENS) == {"collective", "training", "serving"}
     assert words_of(["training", "serving"]) is MIXED and "Other losses" in MIXED.terms
-    assert "Other losses" not in UNTRAINED.terms and UNTRAINED.columns[-1].under == "elements", "neither run trains"
+    assert "Other losses" not in UNTRAINED.terms, "neither run trains"
     assert figure.caption(lines).startswith("Time of an iteration, healthy (hollow) and after"), "as its axis says"
-    rows = {row.system: row for row in overview(lines)}
-    (ours,) = [row for name, row in rows.items() if name == "balance (run 1)"]
-    assert {cell.text for name, cell in ours.cells.items() if name != "wrong"} == {"\N{EN DASH}"}
+    assert "(of collective alone)" in figure.caption(lines)
     assert all(line.workload == "collective" for row in figure.shown(lines) for line in row)
+
+
+def test_each_kind_of_workload_has_a_first_table_of_its_own(tmp_path: Path) -> None:
+    served = stored_run(tmp_path, "serving", *TRIALS, *STOPPED)
+    collective = make_run(tmp_path, repeats=1, sizes={1 << 20: 4}, counters=False)
+    frame = trial_frame(load_folders([served, collective]))
+    tables = first_tables(headline(frame))
+    assert [(table.workload, table.screen) for table in tables] == [
+        ("serving", SCREENS["serving"][0]),
+        ("collective", SCREENS["collective"][0]),
+    ]
+    rows = {row.system: row for table in tables for row in table.rows}
+    stopped = rows["failstop (run 1)"]
+    assert stopped["ttft_during"].text == "stopped" and stopped["requests_unanswered"].text == "6"
+    assert rows["balance (run 2)"]["slowdown"].text != "\N{EN DASH}"
+    page = write_report([served, collective], tmp_path / "both").read_text()
+    first = page[page.index('<section id="first"') : page.index('<section id="summary"')]
+    assert first.index("<h2>Serving</h2>") < first.index("TTFT during") < first.index("<h2>Collective</h2>")
+    lead = page[: page.index("<main>")]
+    assert 'class="lead"' not in lead, "the description of one run is not that of both"
+    assert "One of three NICs goes down" in lead
+    assert first.count("<table") == 2 and first.count('id="details"') == 1
 
 
 @pytest.mark.slow

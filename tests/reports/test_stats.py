@@ -132,3 +132,4 @@ def test_a_median_lies_between_those_with_the_unknown_values_at_either_end() -> 
     assert stats.median_between([23.0, 1681.0], 1) == (23.0, 1681.0)
     assert stats.median_between([343.0], 2) == (-math.inf, math.inf)
     assert stats.median_between([1.0, 3.0], 0) == (2.0, 2.0)
+    assert stats.median_between([2.0, math.inf], 1) == (2.0, math.inf), "an end may be infinite"

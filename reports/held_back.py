@@ -1,0 +1,55 @@
+"""Healed NICs that the core held back, since they had been lost too often: the report must say why they carry nothing.
+Pure."""
+
+from collections.abc import Iterable
+
+from reports.metrics import METRICS
+from reports.metrics.view import View
+from reports.trial import Trial
+from reports.wording import number, plural
+
+TOO_OFTEN = "lost too often"
+"""How the core's event of such a hold begins; other holds wait for test packets."""
+
+
+def held_back(trials: Iterable[Trial]) -> str:
+    """One sentence about the `trials` whose healed NIC was held back, by system; empty if there are none."""
+    held: dict[tuple[str, str, bool], list[float]] = {}
+    for trial in trials:
+        if trial.fault is not None and (found := _hold(View(trial))) is not None:
+            ms, to_the_end = found
+            nic = f"{trial.fault.host} {trial.fault.nic}"
+            held.setdefault((trial.shown_system, nic, to_the_end), []).append(ms)
+    if not held:
+        return ""
+    told = "; ".join(_told(*key, times) for key, times in held.items())
+    return (
+        f"Held back after its heal, because it had been lost too often lately: {told}. It carried nothing meanwhile, "
+        "and what follows the repair is without it: this is the damping of NICs that come and go (R2CC_FLAP_*; with "
+        "R2CC_FLAP_HALF_LIFE_MS = 0 none is held back)."
+    )
+
+
+def _hold(view: View) -> tuple[float, bool] | None:
+    """For how many ms after the heal the NIC was held back, and whether that was to the end of the trial; None: it was
+    not."""
+    fault, returned = view.trial.fault, METRICS["return_ms"]
+    if fault is None or fault.heal_ns is None:
+        return None
+    own = (e for e in view.events if e.get("nic") == fault.nic and e.get("kind") == "path_held")
+    holds = [e["t_ns"] for e in own if str(e.get("detail")).startswith(TOO_OFTEN) and e["t_ns"] >= fault.t_before_ns]
+    if holds and (least := returned.exceeds(view)) is not None:
+        return least, True
+    took = returned.value(view)
+    if took is None or not any(fault.heal_ns <= t_ns <= fault.heal_ns + took * 1e6 for t_ns in holds):
+        return None
+    return took, False
+
+
+def _told(system: str, nic: str, to_the_end: bool, times: list[float]) -> str:
+    """``host1 eth1 by balance in 2 trials to their end, 4007 ms or more``."""
+    if to_the_end:
+        end = "their end" if len(times) > 1 else "its end"
+        return f"{nic} by {system} in {plural(len(times), 'trial')} to {end}, {number(min(times), 4)} ms or more"
+    between = " to ".join(dict.fromkeys(number(ms, 4) for ms in (min(times), max(times))))
+    return f"{nic} by {system} in {plural(len(times), 'trial')} for {between} ms"

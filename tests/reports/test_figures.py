@@ -87,6 +87,8 @@ def test_bandwidth_intervals_are_those_of_stats(frame: pd.DataFrame) -> None:
 def test_the_limit_of_the_nics_is_a_line_before_and_after_the_fault(frame: pd.DataFrame) -> None:
     figure = bandwidth.draw(frame)
     assert [text for text in texts(figure) if "limit" in text] == ["NICs' limit 0.1875 GB/s", "NICs' limit 0.125 GB/s"]
+    limits = [text for ax in figure.axes for text in ax.texts if "limit" in text.get_text()]
+    assert all(text.get_bbox_patch() is not None and text.get_zorder() > 2 for text in limits), "no line crosses them"
     assert 0.1875 in [line.get_ydata()[0] for line in figure.axes[0].lines if len(line.get_ydata())]
 
 
@@ -109,6 +111,12 @@ def test_slowdown_stands_against_the_models_and_the_floor(frame: pd.DataFrame) -
     color = style.looks(style.systems_of(frame))["balance"][0]
     expected = frame[frame["system"] == "balance"].groupby("size_bytes")["slowdown"].median()
     assert drawn_medians(ax, color) == pytest.approx(list(expected))
+
+
+def test_the_caption_of_the_slowdown_says_which_lines_are_drawn(frame: pd.DataFrame) -> None:
+    assert "beside 2 models and 1 lower bound as lines" in slowdown.caption(frame)
+    one = frame[frame["system"] == "balance"].drop(columns="floor")
+    assert "beside 1 model as a line;" in slowdown.caption(one)
 
 
 def test_captions_tell_the_number_of_repeats_and_who_is_left_out(frame: pd.DataFrame) -> None:

@@ -3,23 +3,11 @@
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from reports import palette
 from reports.headline import Line
 from reports.metrics import METRICS
 from reports.metrics.metric import Metric
-
-
-class Place(NamedTuple):
-    """What decides how a system is drawn, everywhere in a report: its place among the colours, and its run.
-
-    A system has one colour. Markers, line styles and hatches tell several runs apart (0: there is one); of one run they
-    tell the system a second time.
-    """
-
-    color: int
-    run: int = 0
 
 
 def about(lines: Sequence[Line]) -> list[tuple[str, Callable[[Line], str]]]:
@@ -40,10 +28,12 @@ def _point(axis: str, line: Line) -> str:
     return line.points.get(axis, "")
 
 
-def places(lines: Sequence[Line]) -> dict[str, Place]:
-    """The place of each system of `lines`."""
-    colors = palette.colors({line.plain_system for line in lines})
-    return {line.system: Place(colors[line.plain_system], line.run) for line in lines}
+def places(lines: Sequence[Line]) -> dict[str, palette.Place]:
+    """The place of each system of `lines`, everywhere in a report."""
+    if not any(line.run for line in lines):
+        return palette.places({line.system for line in lines})
+    found = palette.places_by_run((line.plain_system, line.run) for line in lines)
+    return {line.system: found[line.plain_system, line.run] for line in lines}
 
 
 def natural(name: str) -> list[tuple[bool, int, str]]:

@@ -60,6 +60,8 @@ class Line:
     """Trials that ended with an error."""
     checked: int
     """Iterations that were compared in full."""
+    since: int
+    """Iterations from the first hit one to the end, in the trial that has the fewest of those with a p99; 0: none."""
     model: float | None
     source: str
     """``simulated`` if no byte was moved."""
@@ -185,6 +187,7 @@ def _line(part: pd.DataFrame) -> Line:
         },
         stopped=int((part["status"] == "failed").sum()),
         checked=int(part["checked"].sum()),
+        since=int(part.loc[part["p99_ms"].notna(), "since"].min()) if part["p99_ms"].notna().any() else 0,
         model=None if pd.isna(first["model"]) else float(first["model"]),
         source=str(first["source"]),
         transport=str(first["transport"]),

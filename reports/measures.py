@@ -143,6 +143,7 @@ def _about(view: View, run: LoadedRun) -> dict[str, Any]:
         "status": trial.status,
         "expected": trial.expected,
         "faulted": trial.fault is not None,
+        "since": len(view.since),
         "disturbed": cost.disturbed(view),
         "disturbed_slowdown": cost.disturbed_slowdown(view),
         "reads_low": cost.reads_low(view),

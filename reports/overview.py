@@ -25,6 +25,8 @@ from reports.metrics.cost import GAIN, is_gain, unknown_costs
 from reports.screens import Screen, screen_of
 from reports.wording import NOT_MEASURED, plural, sized
 
+ENOUGH_FOR_P99 = 100
+"""Of fewer iterations the 99th percentile lies between the two longest ones."""
 MOST_SMALL_PRINT = 7
 """Up to this many lines of small print are shown at first, so that table and figure are on the first screen."""
 LETTERS = 28
@@ -147,6 +149,10 @@ def remarks(lines: Sequence[Line]) -> list[str]:
             "those while the NIC worked: the speed after it is that of their mean, and T/T0 is their mean over the "
             "mean of the healthy iterations. The healthy speed is that of the median iteration, as everywhere."
         )
+    few = sorted({line.since for line in cells_of(lines) if line["p99_ms"].n and line.since < ENOUGH_FOR_P99})
+    if few and any(column.name == "p99" for column in screen.columns):
+        count = str(few[0]) if len(few) == 1 else f"{few[0]} to {few[-1]}"
+        told.append(f"A p99 of {count} {screen.counts} is nearly their maximum.")
     disturbed, slowdowns = sum(line.disturbed for line in lines), sum(line.disturbed_slowdown for line in lines)
     if disturbed or slowdowns:
         told.append(unknown_costs(disturbed, slowdowns))

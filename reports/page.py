@@ -187,12 +187,8 @@ def _held_back(entries: Sequence[Entry]) -> list[str]:
 
 
 def marks(lines: Sequence[Line]) -> dict[str, tuple[int, str]]:
-    """By system, the number of its colour and its mark, which tells the runs apart if there are several."""
-
-    def mark(place: columns.Place) -> tuple[int, str]:
-        return place.color % len(palette.COLORS), palette.glyph(place.run)
-
-    return {system: mark(place) for system, place in columns.places(lines).items()}
+    """By system, the number of its colour and its mark."""
+    return {system: (place.color, palette.glyph(place.mark)) for system, place in columns.places(lines).items()}
 
 
 def policy(style: str, script: str) -> str:

@@ -1,48 +1,83 @@
-"""The colours of systems, the same in every figure and table. Pure.
+"""The colour and the mark of systems, the same in every figure and table of every report. Pure.
 
-They differ in lightness, not only in hue, so they remain distinct in greyscale print and for colour-blind readers.
+Both follow from the name alone, whatever else a report shows. There are fewer colours than systems: two that share one
+differ in their mark, which is a shape in figures and in text, a dash of lines and a hatch of bars. Colours differ in
+lightness, not only in hue, so they remain distinct in greyscale print and for colour-blind readers.
 """
 
 import zlib
 from collections.abc import Iterable
+from typing import NamedTuple
+
+from reports.trial import SIMULATED
 
 COLORS = ("#333333", "#E69F00", "#0072B2", "#CC79A7", "#009E73", "#56B4E9", "#8C510A", "#999999")
 """The first three have L* 21, 71, 46."""
+GLYPHS = (
+    "\N{BLACK CIRCLE}", "\N{BLACK SQUARE}", "\N{BLACK DIAMOND}", "\N{BLACK UP-POINTING TRIANGLE}",
+    "\N{BLACK DOWN-POINTING TRIANGLE}", "\N{HEAVY GREEK CROSS}", "\N{BLACK STAR}", "\N{HEAVY MULTIPLICATION X}",
+    "\N{BLACK HEXAGON}", "\N{BLACK LEFT-POINTING POINTER}", "\N{BLACK RIGHT-POINTING POINTER}", "\N{BLACK PENTAGON}",
+)  # fmt: skip
+"""The marks in text; `reports.figures.style.MARKERS` are the same in figures."""
+OF_OTHERS = 8
+"""From here on marks are of systems outside the catalogue, so that no name has a pair of its systems."""
+
+
+class Place(NamedTuple):
+    """What decides how a system is drawn: its place among the colours, and among the marks."""
+
+    color: int
+    mark: int
+
 
 OWN = {
-    "failstop": 0, "hot_repair": 1, "balance": 2, "r2cc": 3, "auto": 4, "forest": 5, "gloo": 6, "optcc": 6,
-    "checkpoint_restart": 7, "leaf_ring": 3, "owner_skewed": 7, "torchft": 5, "transfer_again": 4, "recompute": 5,
-    "reroute": 6, "restart": 7, "nccl": 0, "nccl_ib_resiliency": 1, "nccl_r2ccl_plugin": 2, "nccl_plugin": 3,
-    "nccl_fork": 4, "nccl_ib": 7, "ib_write_bw": 0,
+    "failstop": Place(0, 7), "hot_repair": Place(1, 1), "balance": Place(2, 0), "r2cc": Place(3, 2),
+    "auto": Place(4, 3), "forest": Place(5, 4), "gloo": Place(6, 5), "optcc": Place(6, 6),
+    "checkpoint_restart": Place(7, 6), "leaf_ring": Place(3, 5), "owner_skewed": Place(7, 5), "torchft": Place(5, 0),
+    "transfer_again": Place(4, 1), "recompute": Place(5, 2), "reroute": Place(6, 3), "restart": Place(7, 7),
+    "nccl": Place(0, 0), "nccl_ib_resiliency": Place(1, 3), "nccl_r2ccl_plugin": Place(2, 2),
+    "nccl_plugin": Place(3, 4), "nccl_fork": Place(4, 5), "nccl_ib": Place(7, 4), "ib_write_bw": Place(0, 1),
 }  # fmt: skip
-"""The colours of the catalogue's systems. Those that are compared with each other differ."""
-
-GLYPH = "\N{BLACK SQUARE}"
-GLYPHS = (
-    "\N{BLACK CIRCLE}", GLYPH, "\N{BLACK DIAMOND}", "\N{BLACK UP-POINTING TRIANGLE}",
-    "\N{BLACK DOWN-POINTING TRIANGLE}", "\N{HEAVY GREEK CROSS}", "\N{BLACK STAR}", "\N{BLACK HEXAGON}",
-)  # fmt: skip
-"""Marks of systems in text, by run, in a report of several."""
+"""Those of the catalogue's systems, a pair for each. Those that are compared with each other differ in colour, too."""
 
 
-def glyph(run: int) -> str:
-    """The mark of a run in text (0: there is one run). Where the marks are used up it is the run's number."""
-    if not run:
-        return GLYPH
-    return GLYPHS[run - 1] if run <= len(GLYPHS) else str(run)
+def glyph(mark: int) -> str:
+    """A mark in text. Where the shapes are used up it is a number."""
+    return GLYPHS[mark] if mark < len(GLYPHS) else str(mark + 1)
 
 
-def colors(systems: Iterable[str]) -> dict[str, int]:
-    """The colour of each system, by its name, and so the same in every report. Where two would have one colour, the
-    one that is not of `OWN`, or the later one, takes the next that is free. From the ninth system on colours repeat:
-    numbers of eight and more are theirs again."""
-    found: dict[str, int] = {}
-    free: list[int] = []
+def own(name: str) -> Place:
+    """The place of a name, measured or simulated."""
+    plain = name.removesuffix(SIMULATED)
+    number = zlib.crc32(plain.encode())
+    others = len(GLYPHS) - OF_OTHERS
+    return OWN.get(plain, Place(number % len(COLORS), OF_OTHERS + number // len(COLORS) % others))
+
+
+def places(systems: Iterable[str]) -> dict[str, Place]:
+    """The place of each of `systems`: its own. Only where a mark of its colour is taken, by another name outside the
+    catalogue or by the same system measured, it has the next one, and keeps its colour."""
+    found: dict[str, Place] = {}
     for name in sorted(systems, key=lambda name: (name not in OWN, name)):
-        free = free or list(range(len(found), len(found) + len(COLORS)))
-        own = OWN.get(name, zlib.crc32(name.encode()) % len(COLORS))
-        distances = [(place - own) % len(COLORS) for place in free]
-        found[name] = free.pop(distances.index(min(distances)))
+        color, mark = own(name)
+        taken = set(found.values())
+        marks = [*range(mark, len(GLYPHS)), *range(mark)]
+        found[name] = next((place for m in marks if (place := Place(color, m)) not in taken), Place(color, mark))
+    return found
+
+
+def places_by_run(systems: Iterable[tuple[str, int]]) -> dict[tuple[str, int], Place]:
+    """In a report of several runs, where a system's mark is that of its run (1, 2, ...) and its colour its own. Of
+    those of one run that share a colour, the first has that mark, and each further one another that no run has."""
+    found: dict[tuple[str, int], Place] = {}
+    told = sorted(set(systems), key=lambda one: (one[1], one[0] not in OWN, one[0]))
+    runs = max((run for _, run in told), default=0)
+    for name, run in told:
+        color, marks = own(name).color, set(found.values())
+        mark = run - 1
+        while Place(color, mark) in marks:
+            mark += runs
+        found[name, run] = Place(color, mark)
     return found
 
 

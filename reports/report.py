@@ -83,7 +83,7 @@ FIGURES = (
     ("host_bytes", "Bytes per host", host_bytes, "received_bytes"),
 )
 """Name, title, module, and the measure without which the figure would be empty."""
-SAID = {"bandwidth": ("before_gbs", "after_gbs")}
+SAID = {"bandwidth": ("before_gbs", "after_gbs"), "hit_cost": ("hit_cost_ms", "stall_ms")}
 """Of figures that show several measures, those that their alternative text says."""
 RESULTS = {"aftermath": aftermath.result, "recovery": recovery.result, "host_bytes": host_bytes.result}
 """Figures that say their own result, because they show more than one number of a system's largest size."""

@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 
 import pandas as pd
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
@@ -35,19 +34,11 @@ MOST_LABELS, MOST_LABELS_NARROW = 18, 7
 def draw(frame: pd.DataFrame) -> Figure:
     """`frame`: `reports.measures.trial_frame`, one case; every dot is one trial, the bars are medians."""
     systems, long = style.systems_of(frame), times(frame)
-    looks = style.looks(systems)
     with style.applied():
         figure = style.sheet(6.6, 3.1)
         ax = figure.subplots()
         if not long.empty:
-            common = {"x": "ms", "y": "stage", "order": list(STAGES.values()), "hue": "system", "hue_order": systems}
-            colors = [looks[s].color for s in systems]
-            dodge = len(systems) > 1
-            dots = long.assign(ms=long["ms"].clip(lower=long["stage"].map(LEAST)))
-            sns.stripplot(
-                dots, **common, palette=colors, dodge=dodge, size=3.4, alpha=0.7, legend=False, jitter=False, ax=ax
-            )
-            _medians(ax, long, systems)
+            _stages(ax, long, systems)
             ax.set_xscale("log")
             ax.xaxis.set_major_locator(LogLocator(subs=_marked(*ax.get_xlim())))
             ax.xaxis.set_minor_locator(NullLocator())
@@ -55,7 +46,7 @@ def draw(frame: pd.DataFrame) -> Figure:
         ax.grid(axis="x", color="#E4E4E4")
         ax.grid(axis="y", visible=False)
         ax.set_xlabel("time after the fault (ms, logarithmic)")
-        ax.set_ylabel("")
+        ax.set_yticks(range(len(STAGES)), list(STAGES.values()))
         ax.set_ylim(len(STAGES) - 0.5, -0.5)
         style.legend(figure, systems, systems)
     return figure
@@ -67,11 +58,13 @@ def _marked(low: float, high: float) -> tuple[int, ...]:
     return next((subs for subs in ((1, 2, 5), (1, 3)) if decades * len(subs) <= most), (1,))
 
 
-def _medians(ax: Axes, long: pd.DataFrame, systems: Sequence[str]) -> None:
-    """A bar for each stage and system, at the position of its strip of dots."""
-    stages, width = list(STAGES.values()), 0.8 / len(systems)
+def _stages(ax: Axes, long: pd.DataFrame, systems: Sequence[str]) -> None:
+    """A strip of dots with a bar at their median for each stage and system."""
+    stages, width, looks = list(STAGES.values()), 0.8 / len(systems), style.looks(systems)
     for (stage, system), group in long.groupby(["stage", "system"]):
         middle = stages.index(str(stage)) - 0.4 + width * (systems.index(str(system)) + 0.5)
+        look, ms = looks[str(system)], group["ms"].clip(lower=LEAST[str(stage)])
+        ax.plot(ms, [middle] * len(ms), look.marker, color=look.color, markersize=3.4, markeredgewidth=0, alpha=0.7)
         median = max(group["ms"].median(), LEAST[str(stage)])
         ax.plot([median] * 2, [middle - 0.4 * width, middle + 0.4 * width], color="#111111", linewidth=1.6)
 

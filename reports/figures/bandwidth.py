@@ -68,6 +68,7 @@ def _limit(ax: Axes, frame: pd.DataFrame, phase: str, sizes: Sequence[int]) -> N
         ax.annotate(
             f"NICs' limit {value:.4g} GB/s", (1, value), xycoords=("axes fraction", "data"), xytext=(0, 2),
             textcoords="offset points", ha="right", va="bottom", fontsize=7.5, color=style.LINE,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.4}, zorder=4,
         )  # fmt: skip
 
 

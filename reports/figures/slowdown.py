@@ -17,6 +17,7 @@ MOST_LINES = 2
 """At most this many models of one mode are drawn."""
 LABEL_HEIGHT = 0.05
 """Label of the axis."""
+BOUND = "no schedule beats"
 MODEL_NAMES = {1: "hot repair", 2: "Balance 1/(1\N{MINUS SIGN}X)", 3: "R2CC-AllReduce"}
 
 
@@ -47,8 +48,12 @@ def caption(frame: pd.DataFrame) -> str:
         f" The T/T0 of {plural(unknown, 'trial')} is not known: something slowed the healthy ones." if unknown else ""
     )
     lines, share = "", ""
-    if model_lines(frame):
-        lines, share = ", beside models and bound as lines", " X is the share of the host's bandwidth that was lost."
+    if drawn := model_lines(frame):
+        bounds = sum(line.text.startswith(BOUND) for line in drawn)
+        named = [("model", len(drawn) - bounds), ("lower bound", bounds)]
+        told = [f"{count} {word}{'' if count == 1 else 's'}" for word, count in named if count]
+        lines = f", beside {' and '.join(told)} as {'a line' if len(drawn) == 1 else 'lines'}"
+        share = " X is the share of the host's bandwidth that was lost."
     words += style.burst_text(frame)
     return (
         f"Slowdown after the fault: {_ratio(shown)} in the same trial{lines}; "
@@ -89,7 +94,7 @@ def model_lines(frame: pd.DataFrame) -> list[ModelLine]:
     if "floor" in frame:
         for floor, part in frame.groupby("floor"):
             least = float(str(floor))
-            lines.append(ModelLine(f"no schedule beats {least:.4g}", least, int(part["size_bytes"].min())))
+            lines.append(ModelLine(f"{BOUND} {least:.4g}", least, int(part["size_bytes"].min())))
     return sorted(lines, key=lambda line: line.value)
 
 
@@ -100,7 +105,7 @@ def _lines(ax: Axes, lines: Sequence[ModelLine], sizes: Sequence[int]) -> list[L
     free = low
     drawn = []
     for text, value, first in lines:
-        pattern = ":" if text.startswith("no schedule") else (0, (5, 3))
+        pattern = ":" if text.startswith(BOUND) else (0, (5, 3))
         start = sizes.index(first) / len(sizes)
         drawn.append(ax.axhline(value, start, color=style.LINE, linestyle=pattern, linewidth=1, label=text))
         if style.narrow():

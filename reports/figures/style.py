@@ -15,13 +15,15 @@ from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from reports.columns import Place, natural
+from reports import palette as palettes
+from reports.columns import natural
 from reports.palette import COLORS as COLORS
-from reports.palette import colors as colors_of
+from reports.palette import Place
 from reports.wording import at_size, sized
 from reports.wording import plain as plain
 
-MARKERS = ("X", "s", "o", "D", "^", "v", "P", "*")
+MARKERS = ("o", "s", "D", "^", "v", "P", "*", "X", "h", "<", ">", "p")
+"""By mark; `reports.palette.GLYPHS` are the same in text."""
 RAIL_COLORS = ("#08306B", "#4292C6", "#9ECAE1", "#FDAE6B", "#E6550D", "#A63603", "#74C476", "#31A354")
 """By NIC of a host; neighbours in a stack differ in lightness."""
 HOST_COLORS = ("#1B1F24", "#7A4FA3", "#2F8F83", "#B8860B")
@@ -42,17 +44,13 @@ COARSE_DPI = 72
 """Where a legend is measured: the fewer dots an inch has, the more of it letters take."""
 AIR_IN = 0.12
 """Between the legends and the panels of a `fixed_sheet`."""
-HATCHES = ("", "////", "", "xxxx", "\\\\\\\\", "....", "", "----")
-"""Hatches of bars: with the colours' lightness they distinguish bars in greyscale."""
-RUN_MARKERS = ("o", "s", "D", "^", "v", "P", "*", "h")
-"""By run, if a report has several, beginning again at the ninth, which the legend names; `reports.palette.GLYPHS` are
-the same marks in text."""
-RUN_HATCHES = ("", "////", "xxxx", "....", "\\\\\\\\", "----", "||||", "++++")
+HATCHES = ("", "////", "xxxx", "....", "\\\\\\\\", "----", "||||", "++++", "oo", "//..", "\\\\||", "**")
+"""Of bars, by mark: with the colours' lightness they distinguish bars in greyscale."""
 LINES: tuple[Any, ...] = (
     "-", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1.5, 2)), (0, (1, 3)), (0, (9, 3)), (0, (6, 2, 1.5, 2, 1.5, 2)),
-    (0, (12, 2, 3, 2)),
+    (0, (12, 2, 3, 2)), (0, (4, 1)), (0, (3, 3)), (0, (9, 2, 1, 2)), (0, (12, 3)),
 )  # fmt: skip
-"""Styles of lines, for the same purpose."""
+"""Of lines, by mark, for the same purpose."""
 
 _RC: dict[str, Any] = {
     "font.size": 9.0,
@@ -153,15 +151,13 @@ class Look(NamedTuple):
 
 def looks(systems: Sequence[str]) -> dict[str, Look]:
     """The look of each system: within the whole report if one is being made, otherwise within `systems`."""
-    colors = colors_of(systems)
-    return {system: _look(_PLACES.get().get(system, Place(colors[system]))) for system in systems}
+    alone = palettes.places(systems)
+    return {system: _look(_PLACES.get().get(system, alone[system])) for system in systems}
 
 
 def _look(place: Place) -> Look:
-    shape = place.run - 1 if place.run else place.color + place.color // len(COLORS)
-    markers, hatches = (RUN_MARKERS, RUN_HATCHES) if place.run else (MARKERS, HATCHES)
-    color = COLORS[place.color % len(COLORS)]
-    return Look(color, markers[shape % len(markers)], LINES[shape % len(LINES)], hatches[shape % len(hatches)])
+    mark = place.mark % len(MARKERS)
+    return Look(COLORS[place.color], MARKERS[mark], LINES[mark], HATCHES[mark])
 
 
 def systems_of(frame: pd.DataFrame) -> list[str]:

@@ -1,5 +1,10 @@
-// What the page does by itself: sorts tables and opens the section that a link leads to.
+// What the page does by itself: says what scrolls, sorts tables and opens the section that a link leads to.
 "use strict";
+// What is wider than its place says that it scrolls.
+const places = new ResizeObserver((seen) => {
+  for (const { target } of seen) { target.classList.toggle("cut", target.scrollWidth > target.clientWidth + 1); }
+});
+document.querySelectorAll(".wide").forEach((wide) => places.observe(wide));
 // A link to a trial opens its section.
 for (const link of document.querySelectorAll('a[href^="#trial-"]')) {
   link.addEventListener("click", () => { document.querySelector(link.hash).open = true; });

@@ -1,5 +1,6 @@
 """Figures by their data: what is drawn equals what the frame says. No pixel is compared."""
 
+import random
 import re
 import tomllib
 from contextlib import nullcontext
@@ -37,7 +38,7 @@ from reports.measures import trial_frame
 from reports.palette import GLYPHS, glyph
 from reports.recovery import by_then, throughput
 from reports.setting import setting_of
-from reports.trial import Trial
+from reports.trial import SIMULATED, Trial
 from reports.wording import number, plural, sized
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
@@ -86,6 +87,8 @@ def test_bandwidth_intervals_are_those_of_stats(frame: pd.DataFrame) -> None:
 def test_the_limit_of_the_nics_is_a_line_before_and_after_the_fault(frame: pd.DataFrame) -> None:
     figure = bandwidth.draw(frame)
     assert [text for text in texts(figure) if "limit" in text] == ["NICs' limit 0.1875 GB/s", "NICs' limit 0.125 GB/s"]
+    limits = [text for ax in figure.axes for text in ax.texts if "limit" in text.get_text()]
+    assert all(text.get_bbox_patch() is not None and text.get_zorder() > 2 for text in limits), "no line crosses them"
     assert 0.1875 in [line.get_ydata()[0] for line in figure.axes[0].lines if len(line.get_ydata())]
 
 
@@ -108,6 +111,12 @@ def test_slowdown_stands_against_the_models_and_the_floor(frame: pd.DataFrame) -
     color = style.looks(style.systems_of(frame))["balance"][0]
     expected = frame[frame["system"] == "balance"].groupby("size_bytes")["slowdown"].median()
     assert drawn_medians(ax, color) == pytest.approx(list(expected))
+
+
+def test_the_caption_of_the_slowdown_says_which_lines_are_drawn(frame: pd.DataFrame) -> None:
+    assert "beside 2 models and 1 lower bound as lines" in slowdown.caption(frame)
+    one = frame[frame["system"] == "balance"].drop(columns="floor")
+    assert "beside 1 model as a line;" in slowdown.caption(one)
 
 
 def test_captions_tell_the_number_of_repeats_and_who_is_left_out(frame: pd.DataFrame) -> None:
@@ -148,23 +157,45 @@ def test_a_system_has_one_colour_whoever_stands_beside_it(frame: pd.DataFrame) -
 
 
 @pytest.mark.parametrize("path", sorted(EXPERIMENTS.glob("*.toml")), ids=lambda path: path.stem)
-def test_the_systems_of_an_experiment_have_colours_of_their_own(path: Path) -> None:
-    """Those of the catalogue have the same one in all experiments."""
+def test_the_systems_of_an_experiment_differ_in_colour_or_mark(path: Path) -> None:
     entries = tomllib.loads(path.read_text()).get("system", [])
-    found = palette.colors(names := [entry.get("name", entry.get("use")) for entry in entries])
-    assert len(names) <= len(palette.COLORS) and sorted(set(found.values())) == sorted(found.values())
-    assert {name: found[name] for name in names if name in palette.OWN} == {
-        name: palette.OWN[name] for name in names if name in palette.OWN
-    }
+    found = palette.places(names := [entry.get("name", entry.get("use")) for entry in entries])
+    assert len(set(found.values())) == len(set(names))
+    known = [found[name].color for name in names if name in palette.OWN]
+    assert len(set(known)) == len(known), "of the catalogue's, those that are compared differ in colour, too"
 
 
-def test_every_system_of_the_catalogue_has_a_colour() -> None:
+def test_every_system_of_the_catalogue_has_a_pair_of_its_own() -> None:
     assert palette.OWN.keys() == CATALOGUE.keys()
+    assert len(set(palette.OWN.values())) == len(CATALOGUE)
+    assert all(place.mark < palette.OF_OTHERS for place in palette.OWN.values())
+    assert len(palette.GLYPHS) == len(style.MARKERS) == len(set(style.LINES)) == len(set(style.HATCHES))
 
 
-def test_more_systems_than_colours_differ_in_their_marks() -> None:
-    drawn = style.looks([f"k{number}" for number in range(2 * len(palette.COLORS))]).values()
-    assert len({(look.color, look.marker) for look in drawn}) == 2 * len(palette.COLORS)
+def test_the_colour_of_a_system_follows_from_its_name_alone() -> None:
+    """Whatever else a report shows, measured or simulated. Two foreign names of one pair differ in the mark."""
+    names = [*palette.OWN, *(f"{name}{SIMULATED}" for name in palette.OWN), "mine", *(f"k{k}" for k in range(40))]
+    own = {name: palette.own(name) for name in names}
+    assert all(own[name] == own[f"{name}{SIMULATED}"] for name in palette.OWN)
+    chance = random.Random(7)
+    for count in range(1, 40):
+        chosen = chance.sample(names, count)
+        found = palette.places(chosen)
+        assert all(place.color == own[name].color for name, place in found.items())
+        assert all(found[name] == own[name] for name in chosen if name in palette.OWN)
+        assert len(set(found.values())) == len(found)
+        assert palette.places(sorted(chosen)) == found
+        drawn = style.looks(chosen).values()
+        for part in ("marker", "line", "hatch"):
+            assert len({(look.color, getattr(look, part)) for look in drawn}) == count, part
+
+
+def test_systems_of_one_colour_differ_in_a_report_of_several_runs() -> None:
+    shown = [("nccl", 1), ("failstop", 1), ("nccl", 2), (f"balance{SIMULATED}", 2), ("balance", 1)]
+    found = palette.places_by_run(shown)
+    assert len(set(found.values())) == len(shown)
+    assert all(place.color == palette.own(name).color for (name, _), place in found.items())
+    assert found["nccl", 2].mark == found[f"balance{SIMULATED}", 2].mark == 1, "the second run's"
 
 
 def test_the_first_figure_has_a_row_a_system_and_says_so_in_words(frame: pd.DataFrame) -> None:
@@ -187,7 +218,8 @@ def test_aftermath_has_one_dot_a_trial_and_stage(frame: pd.DataFrame) -> None:
     counted = long.groupby("stage").size()
     assert counted[aftermath.STAGES["detect_ms"]] == len(frame)
     assert counted[aftermath.STAGES["error_after_ms"]] == (frame["status"] == "failed").sum()
-    dots = sum(len(c.get_offsets()) for c in aftermath.draw(frame).axes[0].collections)
+    lines = aftermath.draw(frame).axes[0].lines
+    dots = sum(len(np.asarray(line.get_xdata())) for line in lines if line.get_linestyle() == "None")
     assert dots == len(long)
 
 
@@ -445,18 +477,18 @@ def test_names_are_text_and_not_mathematics(frame: pd.DataFrame, tmp_path: Path)
 
 
 def test_eight_runs_have_eight_marks_in_figures_and_in_text() -> None:
-    places = {f"balance (run {run})": columns.Place(2, run) for run in range(1, 9)}
-    with style.palette(places):
-        drawn = style.looks(list(places)).values()
+    places = palette.places_by_run(("balance", run) for run in range(1, 9))
+    with style.palette({f"balance (run {run})": place for (_, run), place in places.items()}):
+        drawn = style.looks([f"balance (run {run})" for run in range(1, 9)]).values()
     assert {look.color for look in drawn} == {style.COLORS[2]}
     for part in ("marker", "line", "hatch"):
         assert len({getattr(look, part) for look in drawn}) == 8, part
-    assert len(set(GLYPHS)) == len(style.RUN_MARKERS) == 8
 
 
 def test_no_two_runs_have_one_mark_in_text() -> None:
-    assert len({glyph(run) for run in range(1, 31)}) == 30
-    assert (glyph(1), glyph(8), glyph(9)) == (GLYPHS[0], GLYPHS[7], "9")
+    marks = [place.mark for place in palette.places_by_run(("balance", run) for run in range(1, 31)).values()]
+    assert len({glyph(mark) for mark in marks}) == 30
+    assert (glyph(marks[0]), glyph(marks[11]), glyph(marks[12])) == (GLYPHS[0], GLYPHS[11], "13")
 
 
 @pytest.mark.parametrize("module", [bandwidth, slowdown, hit_cost, aftermath, recovery, host_bytes])
@@ -506,8 +538,9 @@ def test_times_of_0_are_raised_for_the_logarithmic_axis_only(frame: pd.DataFrame
     assert "traffic back (NIC counters): balance 5.18 ms (4 trials)" in aftermath.result(apart)
     assert "balance 5.18, at most 20 ms (4)" in recovery.result(apart)
     ax = aftermath.draw(apart).axes[0]
-    assert sorted(float(np.ravel(line.get_xdata())[0]) for line in ax.lines) == pytest.approx([0.01, 2, 5.18])
-    dots = sorted(float(x) for strip in ax.collections for x, _ in strip.get_offsets())
+    bars = [line for line in ax.lines if line.get_color() == "#111111"]
+    assert sorted(float(np.ravel(line.get_xdata())[0]) for line in bars) == pytest.approx([0.01, 2, 5.18])
+    dots = sorted(float(x) for line in ax.lines if line not in bars for x in np.ravel(line.get_xdata()))
     assert dots == pytest.approx([*[0.01] * 6, 1, 1, 4, 4, 10.36, 20])
     assert drawn_times(recovery.draw(apart)) == [[1, 1, 10.36, 20]]
 

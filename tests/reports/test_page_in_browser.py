@@ -93,6 +93,18 @@ def test_on_a_usual_screen_the_table_of_all_numbers_is_whole(page: ChromiumPage)
     assert page.evaluate("Math.max(...[...document.querySelectorAll('#table tbody tr')].map(r => r.offsetHeight))") < 75
 
 
+def test_the_first_table_fits_and_what_does_not_says_that_it_scrolls(page: ChromiumPage) -> None:
+    cut = "[...document.querySelectorAll('.wide')].filter(e => e.scrollWidth > e.clientWidth + 1)"
+    said = "[...document.querySelectorAll('.wide.cut')]"
+    later = "new Promise(r => requestAnimationFrame(() => requestAnimationFrame(r)))"
+    for width in (1366, 1000):
+        page.send("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False)
+        page.evaluate(f"{later}.then(() => 1)")
+        assert page.evaluate("(e => e.scrollWidth <= e.clientWidth)(document.querySelector('#first .wide'))"), width
+        assert page.evaluate(f"{cut}.length") == page.evaluate(f"{said}.length"), width
+    page.send("Emulation.clearDeviceMetricsOverride")
+
+
 def test_on_a_telephone_the_first_table_fits_and_the_figure_has_its_own_form(page: ChromiumPage) -> None:
     picture = "document.querySelector('#first img')"
     page.send("Emulation.setDeviceMetricsOverride", width=1280, height=800, deviceScaleFactor=1, mobile=False)

@@ -149,10 +149,19 @@ def test_pictures_say_their_result_to_who_cannot_see_them(written: tuple[Path, s
     )
     both = r"Bus bandwidth: healthy bus bandwidth: failstop at .* GB/s\. bus bandwidth after the fault: hot_repair at"
     assert any(re.match(both, alt) for alt in alts)
+    assert any("additional time of the hit iteration" in alt and "stall of the hit iteration" in alt for alt in alts)
     assert any("bus bandwidth after the fault: " in alt and "none for failstop (stopped)" in alt for alt in alts)
     assert any(alt.startswith("Timeline of balance-") and "nic_down on host1 eth1" in alt for alt in alts)
     ends = {alt.rpartition("; ")[2] for alt in alts if alt.startswith("Timeline of failstop-")}
     assert ends == {"stopped (expected)"}, "as the section says it"
+
+
+def test_a_narrow_window_prints_the_wide_figures(written: tuple[Path, str]) -> None:
+    assert set(re.findall(r'<source media="([^"]*)"', written[1])) == {"screen and (max-width: 600px)"}
+
+
+def test_the_small_print_says_of_how_few_iterations_a_p99_is(written: tuple[Path, str]) -> None:
+    assert re.search(r"A p99 of \d+( to \d+)? iterations is nearly their maximum\.", written[1])
 
 
 def test_svgs_and_their_files_have_the_alternative_text_as_title(written: tuple[Path, str]) -> None:

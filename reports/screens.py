@@ -135,7 +135,8 @@ def _speeds(
         {
             "T/T0": "is the time of an iteration after the fault over its time before: at 1.5 the system keeps two "
             "thirds of its speed.",
-            "Mean and p99": "are of all iterations from the first that the fault hits to the end of the trial.",
+            "Mean and p99": "are of all iterations from the first that the fault hits to the end of the trial; "
+            "on paper they stand in the table of all numbers.",
             "Time lost": "is how much longer all iterations from the fault to the end of the trial took than as many "
             "healthy ones.",
         } | ({"Other losses": _OTHER} if "training" in workloads else {}),

@@ -2,9 +2,12 @@
 "use strict";
 // What is wider than its place says that it scrolls.
 const places = new ResizeObserver((seen) => {
-  for (const { target } of seen) { target.classList.toggle("cut", target.scrollWidth > target.clientWidth + 1); }
+  for (const { target } of seen) {
+    const place = target.closest(".wide");
+    place.classList.toggle("cut", place.scrollWidth > place.clientWidth + 1);
+  }
 });
-document.querySelectorAll(".wide").forEach((wide) => places.observe(wide));
+document.querySelectorAll(".wide, .wide > *").forEach((part) => places.observe(part));
 // A link to a trial opens its section.
 for (const link of document.querySelectorAll('a[href^="#trial-"]')) {
   link.addEventListener("click", () => { document.querySelector(link.hash).open = true; });

@@ -40,7 +40,7 @@ LARGE, SMALL = 8.5, 7.0
 SMALL_BELOW_IN = 0.115
 LINE_IN = 1.25 / 72
 """The height of a line of a label, for each point of its letters."""
-LABEL, LABEL_NARROW = 46, 40
+LABEL, LABEL_NARROW = 52, 40
 """Letters in a line of a label; a longer label is wrapped."""
 LONGEST = 300
 """Letters of a label; of a longer one the end is cut, with an ellipsis."""

@@ -149,13 +149,13 @@ def remarks(lines: Sequence[Line]) -> list[str]:
             "those while the NIC worked: the speed after it is that of their mean, and T/T0 is their mean over the "
             "mean of the healthy iterations. The healthy speed is that of the median iteration, as everywhere."
         )
-    few = sorted({line.since for line in cells_of(lines) if line["p99_ms"].n and line.since < ENOUGH_FOR_P99})
-    if few and any(column.name == "p99" for column in screen.columns):
-        count = str(few[0]) if len(few) == 1 else f"{few[0]} to {few[-1]}"
-        told.append(f"A p99 of {count} {screen.counts} is nearly their maximum.")
     disturbed, slowdowns = sum(line.disturbed for line in lines), sum(line.disturbed_slowdown for line in lines)
     if disturbed or slowdowns:
         told.append(unknown_costs(disturbed, slowdowns))
     if any(line["lost_ms"].n and is_gain(line["lost_share"].median) for line in lines):
         told.append(GAIN)
+    few = sorted({line.since for line in cells_of(lines) if line["p99_ms"].n and line.since < ENOUGH_FOR_P99})
+    if few and any(column.name == "p99" for column in screen.columns):
+        count = str(few[0]) if len(few) == 1 else f"{few[0]} to {few[-1]}"
+        told.append(f"A p99 of {count} {screen.counts} is nearly their maximum.")
     return told

@@ -37,6 +37,11 @@ def seconds(name: str, value: object) -> float:
     return float(value)
 
 
+def limit(name: str, value: object) -> float | None:
+    """The same, or None for as long as it takes."""
+    return None if value is None else seconds(name, value)
+
+
 def address(value: object) -> str | None:
     """Where rank 0 listens, as text of host:port. A group of one rank, which needs none, refuses a bad one, too."""
     if value is not None and not isinstance(value, str):

@@ -280,13 +280,13 @@ class Communicator:
         one tag stay in order. Raises the same errors as the collectives, and `TransportError` if it has not ended
         after `timeout_s`; it then continues, and `data` must not change.
         """
-        limit_s = None if timeout_s is None else arguments.seconds("timeout_s", timeout_s)
+        limit_s = arguments.limit("timeout_s", timeout_s)
         self.isend(data, to, tag).wait(limit_s)
 
     def recv(self, into: np.ndarray, source: int, tag: int = 0, timeout_s: float | None = None) -> np.ndarray:
         """Receives the next message that `source` sends with `tag`, into an array of its data type and size. Raises
         `TransportError` if it has not ended after `timeout_s`; it then continues, and `into` may still change."""
-        limit_s = None if timeout_s is None else arguments.seconds("timeout_s", timeout_s)
+        limit_s = arguments.limit("timeout_s", timeout_s)
         return self.irecv(into, source, tag).wait(limit_s)
 
     def isend(self, data: np.ndarray, to: int, tag: int = 0) -> Pending[None]:

@@ -178,6 +178,53 @@ def test_a_nic_that_is_held_back_carries_again_when_the_hold_is_over(
 
 
 @pytest.mark.parametrize(
+    ("events", "heal_from_ms", "expected"),
+    [
+        ([(56, "link_up", "b"), (58, "path_returned", "b")], None, 0),
+        # A path that takes longer is not the first; another loss is another one.
+        ([(56, "link_up", "b"), (58, "path_returned", "b"), (75, "path_returned", "b")], None, 0),
+        ([(56, "link_up", "b"), (58, "path_returned", "b"), (75, "path_down", "b"), (90, "path_held", "b")], None, 0),
+        # No link comes up when a black hole ends: a path that returns before the heal began is lost again when used.
+        ([(58, "path_returned", "b")], 55, 0),
+        ([(50, "path_returned", "b"), (75, "path_returned", "b")], 55, 15),
+        ([(58, "path_returned", "b"), (75, "path_returned", "b")], None, 15),  # when it began was not stored
+        # Held back, or lost once more, before the heal was over.
+        ([(56, "link_up", "b"), (58, "path_returned", "b"), (59, "path_held", "b")], None, None),
+        ([(58, "path_returned", "b"), (59, "path_held", "b"), (90, "path_returned", "b")], 55, 30),
+        ([(58, "path_returned", "b"), (59, "path_down", "b"), (64, "path_returned", "b")], 55, 4),
+        # The core sees the last loss of a flap only when the heal is over.
+        (
+            [(20, "link_up", "b"), (21, "path_returned", "b"), (61, "link_down", "b"), (62, "path_down", "b"),
+             (63, "link_up", "b"), (65, "path_returned", "b")],
+            None, 5,
+        ),
+    ],
+)  # fmt: skip
+def test_a_nic_that_carries_when_the_heal_is_over_returned_at_once(
+    events: list[tuple[int, str, str]], heal_from_ms: int | None, expected: float | None
+) -> None:
+    of = logged(*LOST, *events)
+    assert of.fault is not None
+    began = () if heal_from_ms is None else ({"heal_from_ns": (30 + heal_from_ms) * MS},)
+    healed = of.model_copy(
+        update={
+            "fault": of.fault.model_copy(update={"heal_ns": 90 * MS}),
+            "evidence": Evidence(strikes=began),
+        }
+    )
+    assert value("return_ms", healed) == expected
+    assert METRICS["return_ms"].exceeds(View(healed)) == (None if expected is not None else 60)
+
+
+def test_a_trial_that_was_over_before_the_heal_tells_no_return() -> None:
+    of = logged(*LOST, (56, "link_up", "b"), (58, "path_returned", "b"))
+    assert of.fault is not None
+    assert (
+        value("return_ms", of.model_copy(update={"fault": of.fault.model_copy(update={"heal_ns": 170 * MS})})) is None
+    )
+
+
+@pytest.mark.parametrize(
     ("events", "expected"),
     [
         ([*LOST, (61, "path_returned", "b"), (62, "path_held", "b")], 60),  # it is held back to the end of the trial

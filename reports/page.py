@@ -23,6 +23,7 @@ from reports.held_back import held_back
 from reports.metrics.cost import not_known
 from reports.metrics.metric import Metric
 from reports.metrics.view import View
+from reports.not_back import not_back
 from reports.overview import MOST_SMALL_PRINT, first_tables, scope_note, small_print
 from reports.stats import Estimate
 from reports.targets import Target
@@ -181,9 +182,10 @@ def html(content: Content, live: Live | None = None) -> str:
 
 
 def _held_back(entries: Sequence[Entry]) -> list[str]:
-    """A sentence on healed NICs that were held back, of each run that has some."""
-    by_run = {run: held_back(e.trial for e in entries if e.run == run) for run in dict.fromkeys(e.run for e in entries)}
-    return [f"{run}: {told}" if run else told for run, told in by_run.items() if told]
+    """The sentences on healed NICs that were held back or not back in time, of each run that has some."""
+    runs = dict.fromkeys(e.run for e in entries)
+    told = [(run, of(e.trial for e in entries if e.run == run)) for run in runs for of in (held_back, not_back)]
+    return [f"{run}: {sentence}" if run else sentence for run, sentence in told if sentence]
 
 
 def marks(lines: Sequence[Line]) -> dict[str, tuple[int, str]]:
@@ -252,9 +254,8 @@ def told(line: Line, metric: Metric) -> Markup:
     # Of few repeats the interval is their range, so it already says the worst.
     shown = metric.unit == "ms" and value.n > 1 and worst not in (value.low, value.high)
     more = Markup('<span class="ci">worst {}</span>').format(number(worst * factor)) if shown else ""
-    known_in = line.known_in(metric)
-    known = Markup('<span class="ci">{}</span>').format(known_in) if known_in else ""
-    return estimate(value, 3, factor) + more + known
+    notes = filter(None, (line.known_in(metric), line.without_nic(metric)))
+    return estimate(value, 3, factor) + more + Markup("").join(map(Markup('<span class="ci">{}</span>').format, notes))
 
 
 def iterations_text(trial: Trial) -> str:

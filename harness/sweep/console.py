@@ -25,6 +25,7 @@ from reports.metrics import METRICS
 from reports.metrics.cost import not_known
 from reports.metrics.metric import Metric
 from reports.metrics.view import View
+from reports.not_back import not_back_within
 from reports.trial import SIMULATED
 from reports.wording import NOT_KNOWN, STOPPED, difference, ended, number, sized
 
@@ -222,7 +223,7 @@ def trial_line(record: stored.Trial, seconds: float, widths: _Widths = NO_WIDTHS
         for metric in SHORT
         if metric.name in values and metric.name not in SPREAD and (metric.aggregate == "median" or values[metric.name])
     )
-    words = "  ".join(filter(None, (measured, not_known(View(record)), record.reason)))
+    words = "  ".join(filter(None, (measured, not_back_within(record), not_known(View(record)), record.reason)))
     return f"{what}  {ended(record.status, expected=record.expected):<{len(STOPPED)}} {words}  [{seconds:.1f} s]"
 
 

@@ -1,20 +1,26 @@
 """The list of metrics: each is one record, each is defined once, and each value equals what the iterations say."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
 from harness.experiment.bounds import BoundModel, bound_mistakes
+from harness.sweep.console import trial_line
 from harness.sweep.summary import told
-from reports import columns, machine, rows
+from reports import columns, machine, page, rows, tables
+from reports.headline import headline
 from reports.held_back import held_back
+from reports.load import LoadedRun
+from reports.measures import trial_frame
 from reports.metrics import METRICS
 from reports.metrics.metric import Metric
 from reports.metrics.view import View
+from reports.not_back import not_back, not_back_within
 from reports.rules import Rules
-from reports.trial import Evidence, Fault, Iteration, Phase, Status, Trial
+from reports.trial import Evidence, Fault, Iteration, Phase, Run, Status, Trial
 
 MS = 1_000_000
 
@@ -244,6 +250,31 @@ def test_a_nic_that_did_not_carry_again_before_the_trial_ended_was_out_at_least_
     assert METRICS["return_ms"].exceeds(View(healed.model_copy(update={"status": "failed"}))) is None, "it ended itself"
     assert METRICS["return_ms"].exceeds(View(of)) is None, "it was not healed"
     assert METRICS["before_ms"].exceeds(View(healed)) is None
+
+
+def test_a_speed_after_the_repair_is_told_to_be_without_a_nic_that_was_not_back() -> None:
+    def ended(*events: tuple[int, str, str]) -> Trial:
+        of = logged(*LOST, *events)
+        assert of.fault is not None
+        last = of.iterations[-1].model_copy(update={"phase": "repaired", "t_ns": 95 * MS, "duration_ns": 55 * MS})
+        healed = of.fault.model_copy(update={"heal_ns": 90 * MS})
+        return of.model_copy(update={"fault": healed, "iterations": (*of.iterations[:-1], last)})
+
+    out, back = ended((50, "link_up", "b")), ended((50, "link_up", "b"), (62, "path_returned", "b"))
+    assert not_back_within(out) == "b not back within 60 ms" and "b not back within 60 ms" in trial_line(out, 1.0)
+    assert "a b by s in 2 trials, 60 ms after the heal. Speeds once everything is healed are without it" in not_back(
+        [out, out, back]
+    )
+    assert not_back_within(back) == not_back([back]) == ""
+    assert not_back([logged(*LOST)]) == "", "nothing is told of the time after the repair"
+    made = tuple(each.model_copy(update={"trial_id": f"t-r{r}", "repeat": r}) for r, each in enumerate((out, back)))
+    run = LoadedRun(Path("nowhere"), Run(experiment={"name": "x"}, started="now", finished="later"), made)
+    line = headline(trial_frame([run]))[0]
+    assert line.without_nic(METRICS["repaired_gbs"]) == "NIC not back in 1 of 2"
+    assert "NIC not back in 1 of 2" in tables.cell_of(line, METRICS["repaired_gbs"])
+    assert "NIC not back in 1 of 2" in page.told(line, METRICS["repaired_gbs"])
+    assert line.without_nic(METRICS["after_gbs"]) == ""
+    assert "checked,not_back" in tables.comma_separated([line])
 
 
 def test_a_healed_nic_that_is_held_back_is_told_with_its_reason() -> None:

@@ -3,10 +3,12 @@
 import base64
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from chromium_page import ChromiumPage, chromium
-from synthetic_run import make_run
+from served_trials import trial
+from synthetic_run import make_run, stored_run
 
 from reports.report import write_report
 
@@ -84,6 +86,22 @@ def test_the_page_is_no_wider_than_a_small_screen(page: ChromiumPage, width: int
       && !e.closest('.wide, details:not([open])')).map(e => e.outerHTML.slice(0, 80))"""
     assert page.evaluate(wider) == []
     assert page.evaluate("getComputedStyle(document.querySelector('.wide')).overflowX") == "auto"
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_what_requests_measured_makes_no_page_wider_than_its_screen(tmp_path: Path) -> None:
+    folder = stored_run(tmp_path, "served", trial("dies", [2_611_425_246.0] * 5))
+    with ChromiumPage(chromium() or "", tmp_path / "profile") as served:
+        served.open(write_report(folder))
+        served.evaluate("document.querySelectorAll('.trial, .inner').forEach(d => { d.open = true; })")
+        assert served.evaluate("document.querySelectorAll('.inner tbody tr').length") == 6
+        for width in (420, 1366):
+            served.send(
+                "Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=width < 600
+            )
+            assert served.evaluate("document.documentElement.scrollWidth") <= width
+        box = "document.querySelector('.inner .wide')"
+        assert served.evaluate(f"{box}.scrollWidth <= {box}.clientWidth + 1"), "on a usual screen it is whole"
 
 
 def test_on_a_usual_screen_the_table_of_all_numbers_is_whole(page: ChromiumPage) -> None:

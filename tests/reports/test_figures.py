@@ -213,6 +213,16 @@ def test_the_first_figure_has_a_row_a_system_and_says_so_in_words(frame: pd.Data
     assert re.search(r"balance, nic_down: 0\.\d+ GB/s healthy, 0\.\d+ after the fault, \d+ ms lost", said)
 
 
+def test_no_bar_hides_a_dot_of_the_aftermath(frame: pd.DataFrame) -> None:
+    """A single trial was hidden behind its median, so that no system could be told."""
+    single = frame.drop_duplicates(["system", "size_bytes"]).query("size_bytes == size_bytes.max()")
+    assert all(line.get_marker() != "None" for line in aftermath.draw(single).axes[0].lines)
+    assert "bars" not in aftermath.caption(single) and "every dot is one trial, the bars" in aftermath.caption(frame)
+    lines = aftermath.draw(frame).axes[0].lines
+    dots, bars = ([x for x in lines if (x.get_marker() != "None") is with_dots] for with_dots in (True, False))
+    assert bars and min(dot.get_zorder() for dot in dots) > max(bar.get_zorder() for bar in bars)
+
+
 def test_aftermath_has_one_dot_a_trial_and_stage(frame: pd.DataFrame) -> None:
     long = aftermath.times(frame)
     counted = long.groupby("stage").size()

@@ -266,8 +266,10 @@ def iterations_text(trial: Trial) -> str:
 
 
 def measures(told: Mapping[str, float]) -> str:
-    """Further measurements of an iteration, in words and on one line: ``forward 17.334 ms, loss 5.5``."""
-    return ", ".join(_measured(name, number(value, 5)) for name, value in told.items())
+    """Further measurements of an iteration, in words and on one line: ``forward 17.334 ms, loss 5.5``. A checksum is
+    no quantity: as in rows.csv, so that it is found there."""
+    texts = {name: f"{value:.0f}" if name == "answer" else number(value, 5) for name, value in told.items()}
+    return ", ".join(_measured(name, text) for name, text in texts.items())
 
 
 def _measured(name: str, value: str) -> str:

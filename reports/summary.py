@@ -22,7 +22,18 @@ from reports.served import served_sentences
 from reports.setting import Setting
 from reports.trained import training_sentences
 from reports.trial import Trial
-from reports.wording import NOT_MEASURED, at_size, checked_iterations, has, number, percent, plain, plural, sized
+from reports.wording import (
+    NOT_MEASURED,
+    at_size,
+    beside,
+    checked_iterations,
+    has,
+    number,
+    percent,
+    plain,
+    plural,
+    sized,
+)
 
 MOST_COMPARISONS = 10
 """At most this many comparisons: all pairs of five systems."""
@@ -301,8 +312,10 @@ def _over_scenarios(lines: Sequence[Line], cells: Sequence[Line], faulted_trials
         none = f"{_why_none(lines, faulted, ran)}{_nothing_after(faulted_trials)}"
         return f"went on in {count} of {len(faulted)} scenarios{_lost(cells)}{none}"
     ordered = sorted(largest, key=lambda line: line["slowdown"].median)
-    ends = [f"{number(line['slowdown'].median)} ({where(line)}{_comma_size(line)})" for line in ordered]
-    span = f"T/T0 from {ends[0]} to {ends[-1]}" if len(ends) > 1 else f"T/T0 {ends[0]}"
+    values = [number(line["slowdown"].median) for line in ordered]
+    places = [f"{where(line)}{_comma_size(line)}" for line in ordered]
+    span = f"T/T0 from {values[0]} ({places[0]}) to {values[-1]} ({places[-1]})"
+    span = span if values[0] != values[-1] else f"T/T0 {values[0]} ({listed(places)})"
     known_in, told = ({line.scenario for line in some} for some in (known, largest))
     slowed = {line.scenario for line in lines if line.disturbed_slowdown} - known_in
     went_on = [scenario for scenario in faulted if scenario in ran | known_in | slowed]
@@ -504,8 +517,8 @@ def _compared(found: stats.Difference, first: str, second: str, at: str) -> str:
     else:
         slow, fast, ratio, low, high = second, first, 1 / ratio, 1 / high, 1 / low
     return (
-        f"{what}, {slow} took {number(ratio)} times as long as {fast} "
-        f"(interval {number(low)} to {number(high)}, {found.n} pairs)."
+        f"{what}, {slow} took {beside(ratio, 1)} times as long as {fast} "
+        f"(interval {beside(low, 1)} to {beside(high, 1)}, {found.n} pairs)."
     )
 
 

@@ -317,6 +317,7 @@ def test_the_page_is_made_and_names_steps(tmp_path: Path) -> None:
     assert "6 steps</summary>" in page and "loss 5.5" in page and "tokens/s" in page
     assert "nccl-tests" not in page, "no bus bandwidth is in its tables"
     assert measures({"forward_ms": 17.334, "loss": 5.5}) == "forward 17.334 ms, loss 5.5"
+    assert measures({"answer": 2_611_425_246.0}) == "answer 2611425246", "as rows.csv has it"
 
 
 @pytest.mark.parametrize(("last", "bad"), [(LOSSES[-1], False), (4.25, True)])

@@ -200,11 +200,11 @@ def test_a_nic_that_did_not_carry_again_before_the_trial_ended_was_out_at_least_
 
 
 def test_a_healed_nic_that_is_held_back_is_told_with_its_reason() -> None:
-    def told(*events: tuple[int, str, str], why: str = "lost too often lately: carries nothing until ...") -> str:
+    def told(*events: tuple[int, str, str], cause: str = "flapping") -> str:
         of = logged(*LOST, *events)
         assert of.fault is not None
         for event in of.core["0"]["events"]:
-            event["detail"] = why
+            event |= {"cause": cause, "detail": "words that may change"}
         return held_back([of.model_copy(update={"fault": of.fault.model_copy(update={"heal_ns": 90 * MS})})] * 2)
 
     to_the_end = told((61, "path_returned", "b"), (62, "path_held", "b"))
@@ -214,7 +214,7 @@ def test_a_healed_nic_that_is_held_back_is_told_with_its_reason() -> None:
     assert "a b by s in 2 trials for 30 ms." in told((62, "path_held", "b"), (90, "path_returned", "b"))
     assert told((61, "path_returned", "b")) == "", "nothing held it back"
     assert told((62, "path_held", "c")) == "", "another NIC"
-    assert told((62, "path_held", "b"), why="probation: carries nothing until ...") == "", "no damping"
+    assert told((62, "path_held", "b"), cause="probation") == "", "no damping"
 
 
 def test_the_same_fault_again_ends_the_first_loss() -> None:

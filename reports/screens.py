@@ -224,20 +224,13 @@ UNTRAINED = _speeds("ms", ("collective",), "an iteration", "an operation", "iter
 
 def screen_of(lines: Sequence[Line]) -> Screen:
     """The screen of a report's lines."""
-    found = _screens({line.workload for line in lines})
-    return next((one for one in found if any(_has_a_number(line, one) for line in lines)), found[0])
+    return screen_for((line.workload for line in lines), lambda metric: any(line[metric].n for line in lines))
 
 
-def _has_a_number(line: Line, screen: Screen) -> bool:
-    metrics = (screen.panels[0].hollow, screen.panels[0].full)
-    return any(line[metric].n for metric in metrics)
-
-
-def words_of(workloads: Iterable[str]) -> Screen:
-    """The screen with the words for what runs, of trials of these kinds of workloads."""
-    return _screens(set(workloads))[0]
-
-
-def _screens(kinds: set[str]) -> tuple[Screen, ...]:
+def screen_for(workloads: Iterable[str], is_known: Callable[[str], bool]) -> Screen:
+    """The screen of trials of these kinds of workloads: the first of theirs of whose metrics one `is_known`."""
+    kinds = set(workloads)
     alone = SCREENS.get(next(iter(kinds))) if len(kinds) == 1 else None
-    return alone or (MIXED if not kinds or "training" in kinds else UNTRAINED,)
+    found = alone or (MIXED if not kinds or "training" in kinds else UNTRAINED,)
+    has_one = (one for one in found if is_known(one.panels[0].hollow) or is_known(one.panels[0].full))
+    return next(has_one, found[0])

@@ -22,7 +22,7 @@ from reports.overview import Row, overview, scope_note, small_print
 from reports.page import html
 from reports.report import content
 from reports.screens import screen_of
-from reports.summary import sentences
+from reports.summary import _screen, sentences
 from reports.wording import number
 
 SYSTEMS = ("failstop", "hot_repair", "balance")
@@ -334,6 +334,14 @@ def test_a_run_without_a_conclusive_trial_says_why_and_keeps_the_unit(frame: pd.
     (told,) = [text for text in sentences(none, []) if "stayed inconclusive" in text]
     assert told.endswith(f". Reason: {why} ({len(none)} times).")
     assert screen_of(headline(none)).unit == "GB/s"
+
+
+def test_the_words_and_the_table_are_of_one_screen(frame: pd.DataFrame) -> None:
+    """Words took the first screen of the workload, and the table the first with a number."""
+    in_ms = frame.assign(before_gbs=float("nan"), after_gbs=float("nan"))
+    assert [screen_of(headline(some)).unit for some in (frame, in_ms)] == ["GB/s", "ms"]
+    for some in (frame, in_ms):
+        assert _screen(some) is screen_of(headline(some))
 
 
 def test_of_many_cells_without_a_fault_the_first_are_shown(frame: pd.DataFrame) -> None:

@@ -17,7 +17,7 @@ from reports.load import load_folders
 from reports.measures import trial_frame
 from reports.overview import first_tables, overview, remarks
 from reports.report import write_report
-from reports.screens import MIXED, SCREENS, UNTRAINED, screen_of, words_of
+from reports.screens import MIXED, SCREENS, UNTRAINED, screen_for, screen_of
 from reports.setting import Setting
 from reports.summary import scope, sentences
 from reports.trial import Trial
@@ -148,7 +148,7 @@ def test_a_workload_has_one_screen_and_several_share_a_figure(tmp_path: Path) ->
     collective = make_run(tmp_path, repeats=1, sizes={1 << 20: 4}, counters=False)
     lines = headline(trial_frame(load_folders([served, collective])))
     assert screen_of(lines) is UNTRAINED and set(SCREENS) == {"collective", "training", "serving"}
-    assert words_of(["training", "serving"]) is MIXED and "Other losses" in MIXED.terms
+    assert screen_for(["training", "serving"], lambda metric: True) is MIXED and "Other losses" in MIXED.terms
     assert "Other losses" not in UNTRAINED.terms, "neither run trains"
     assert figure.caption(lines).startswith("Time of an iteration, healthy (hollow) and after"), "as its axis says"
     assert "(of collective alone)" in figure.caption(lines)

@@ -45,8 +45,10 @@ def _first_loss_end_ns(view: View) -> float:
 
 def _returned(view: View) -> float | None:
     """The receiver of a path tells its return although the sender holds it back, so the first return after the last
-    hold counts; what follows the next loss is of that one."""
+    hold counts; what follows the next loss is of that one. A probation is of all paths between two NICs: one of which a
+    core has told the return carried until its probation began, which is no part of the return."""
     fault, returned_ns = view.trial.fault, None
+    carried = set()
     if fault is None or fault.heal_ns is None:
         return None
     for event in view.events:
@@ -55,10 +57,12 @@ def _returned(view: View) -> float | None:
         kind = str(event.get("kind"))
         if kind in ("path_down", "link_down") and returned_ns is not None:
             break
-        if kind == "path_held":
+        pair = event.get("rank"), event.get("nic"), event.get("peer")
+        if kind == "path_held" and not (event.get("cause") == "probation" and pair in carried):
             returned_ns = None
-        elif kind == "path_returned" and returned_ns is None:
-            returned_ns = event["t_ns"]
+        elif kind == "path_returned":
+            carried.add(pair)
+            returned_ns = event["t_ns"] if returned_ns is None else returned_ns
     return None if returned_ns is None else float(returned_ns - fault.heal_ns) / 1e6
 
 
@@ -138,8 +142,9 @@ METRICS = (
     ),
     Metric(
         "return_ms", "ms", "lower", "from the heal until the NIC carries again (one that was lost too often lately is "
-        "held back: until the hold is over; where a NIC that was used does not carry again before the trial ends, it "
-        "is not known, but more than the time from the heal to the end; no value where the NIC was not used)",
+        "held back: until the hold is over; a probation that begins once it carries again does not count; where a NIC "
+        "that was used does not carry again before the trial ends, it is not known, but more than the time from the "
+        "heal to the end; no value where the NIC was not used)",
         _returned, of="some faulted trials", at_least=_not_returned_for, tolerance=NOT_COMPARED,
     ),
     Metric(

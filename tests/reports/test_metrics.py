@@ -178,6 +178,27 @@ def test_a_nic_that_is_held_back_carries_again_when_the_hold_is_over(
 
 
 @pytest.mark.parametrize(
+    ("cause", "peer", "expected"),
+    [
+        ("probation", "p", 1),  # it carried for 19 ms
+        ("probation", "q", 60),  # of another pair, which has not carried yet
+        ("flapping", "p", 60),  # the sender's hold of a path whose receiver told the return
+    ],
+)
+def test_a_probation_that_begins_once_the_nic_carries_again_is_no_part_of_its_return(
+    cause: str, peer: str, expected: float
+) -> None:
+    of = logged(*LOST, (61, "path_returned", "b"), (80, "path_held", "b"), (120, "path_returned", "b"))
+    assert of.fault is not None
+    for event in of.core["0"]["events"]:
+        event |= {"peer": "p"}
+        if event["kind"] == "path_held":
+            event |= {"peer": peer, "cause": cause}
+    healed = of.model_copy(update={"fault": of.fault.model_copy(update={"heal_ns": 90 * MS})})
+    assert value("return_ms", healed) == expected
+
+
+@pytest.mark.parametrize(
     ("events", "expected"),
     [
         ([*LOST, (61, "path_returned", "b"), (62, "path_held", "b")], 60),  # it is held back to the end of the trial

@@ -401,6 +401,15 @@ def test_the_table_and_the_figure_of_many_cells_are_on_the_first_screen(page: tu
     opened.send("Emulation.setEmulatedMedia", media="print")
     opened.send("Emulation.setDeviceMetricsOverride", width=703, height=1032, deviceScaleFactor=1, mobile=False)
     assert bottom(opened, "#first table") < bottom(opened, "#first figure") < 1032
+    heads = "[...document.querySelectorAll('#first th')].filter(e => e.offsetWidth).map(e => e.firstChild.textContent)"
+    assert {"mean", "p99"} <= set(opened.evaluate(heads)), "which paper did not have"
+    assert opened.evaluate("document.querySelector('#first table').getBoundingClientRect().right") <= 703
+    numbers = "[...document.querySelectorAll('#first td strong')]"
+    assert opened.evaluate(f"{numbers}.every(e => e.getClientRects().length === 1)"), "no number is broken"
+    size = "e => parseFloat(getComputedStyle(e).fontSize)"
+    assert opened.evaluate(f"{numbers}.every(e => ({size})(e) >= 10)"), "7.5 pt"
+    note = "document.querySelector('#first .note')"
+    assert opened.evaluate(f"({size})({note}) < ({size})(document.body)"), "small print was larger than the text"
 
 
 SHOWN = "[...document.querySelectorAll('{}')].filter(e => e.checkVisibility()).map(e => e.textContent).join()"

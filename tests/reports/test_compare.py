@@ -109,6 +109,11 @@ def test_every_metric_is_compared_unless_its_record_says_otherwise() -> None:
     for name, metric in METRICS.items():
         if metric.on_any_network:
             assert judged[name].tolerance == (0, False), name
+    tolerant = [name for name, metric in METRICS.items() if name in judged and metric.unit in ("requests", "steps",
+                "elements", "trials") and judged[name].tolerance != (0, False)]  # fmt: skip
+    assert tolerant == ["requests_hurt"], "of counts, only what is chance to a part has a tolerance"
+    guide = (Path(__file__).parents[2] / "docs" / "guides" / "serving.md").read_text()
+    assert "`harness compare` accepts two more of them" in guide and judged["requests_hurt"].tolerance == (2, False)
     for name in ("before_gbs", "before_tokens_s", "after_tokens_s", "after_ttft_p50_ms", "before_tpot_p99_ms"):
         assert judged[name].tolerance == (0.05, True)
 

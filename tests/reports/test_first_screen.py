@@ -401,6 +401,7 @@ def test_the_table_and_the_figure_of_many_cells_are_on_the_first_screen(page: tu
     opened.send("Emulation.setEmulatedMedia", media="print")
     opened.send("Emulation.setDeviceMetricsOverride", width=703, height=1032, deviceScaleFactor=1, mobile=False)
     assert bottom(opened, "#first table") < bottom(opened, "#first figure") < 1032
+    assert opened.evaluate("document.documentElement.scrollWidth") <= 703, "all numbers, with faults and collectives"
     heads = "[...document.querySelectorAll('#first th')].filter(e => e.offsetWidth).map(e => e.firstChild.textContent)"
     assert {"mean", "p99"} <= set(opened.evaluate(heads)), "which paper did not have"
     assert opened.evaluate("document.querySelector('#first table').getBoundingClientRect().right") <= 703

@@ -75,9 +75,6 @@ _RC: dict[str, Any] = {
     "figure.dpi": 100,
     "savefig.dpi": 180,
     "svg.hashsalt": "r2ccl",
-    # The layout is that of the SVG, whose letters are not hinted. Hinted ones are up to 3 % wider, so that a long label
-    # began outside the PNG.
-    "text.hinting": "none",
     # Names come from files: a dollar sign in a name must not start mathematics.
     "text.parse_math": False,
 }

@@ -35,8 +35,9 @@ MAX_TRIAL_ROWS = 2000
 MAX_DETAILS = 200
 MAX_ITERATIONS = 60
 MAX_TIMELINES = 24
-MOST_COLUMNS = 14
-"""A sheet of paper has room for so many metrics side by side; more are printed as a block for each row."""
+MOST_COLUMNS = 13
+"""A sheet of paper has room for so many columns beside system, size and trials: metrics, and what tells rows apart as
+fault and axes do. More are printed as a block for each row."""
 LONG_NUMBER = 5
 """From so many digits on thousands stand apart; shorter numbers read as in the first table and the summary."""
 MOST_ODD = 3
@@ -165,7 +166,7 @@ def html(content: Content, live: Live | None = None) -> str:
         several_runs=len(content.origins) > 1,
         metrics=columns.shown(content.lines),
         about=columns.about(content.lines),
-        many=len(columns.shown(content.lines)) > MOST_COLUMNS,
+        many=len(columns.shown(content.lines)) + len(columns.about(content.lines)) > MOST_COLUMNS,
         tables=tables,
         details=any(told.detail for row in rows for told in row.cells.values()),
         much=small_print(rows) > MOST_SMALL_PRINT,

@@ -17,7 +17,7 @@ from reports.cells import cells_of, limited, listed, listed_and, not_known_in, u
 from reports.headline import Line, headline
 from reports.metrics import METRICS
 from reports.metrics.metric import ALIKE
-from reports.screens import words_of
+from reports.screens import Screen, screen_for
 from reports.served import served_sentences
 from reports.setting import Setting
 from reports.trained import training_sentences
@@ -92,9 +92,13 @@ def scope(frame: pd.DataFrame, setting: Setting) -> str:
         where += f" with {ranks}{setting.nics} NIC{'s' * (setting.nics > 1)}{rate} each"
     ends = (int(frame["size_bytes"].agg(end)) for end in ("min", "max"))
     sizes = ", " + " to ".join(dict.fromkeys(map(sized, ends))) if collectives else ""
-    how = _with_faults(frame, words_of(frame["workload"]).struck)
+    how = _with_faults(frame, _screen(frame).struck)
     soft = " Their RDMA is Soft-RoCE (rxe): nothing here is the speed of RDMA hardware." if setting.soft_rdma else ""
     return f"{len(frame)} trial{'s' * (len(frame) != 1)} of {what} over {where}{sizes}, {how}.{soft}"
+
+
+def _screen(frame: pd.DataFrame) -> Screen:
+    return screen_for(frame["workload"], lambda metric: bool(frame[metric].notna().any()))
 
 
 def _what(operations: Sequence[str]) -> str:
@@ -279,7 +283,7 @@ def _no_slowdown(faulted: pd.DataFrame) -> str:
             "; how fast, against healthy iterations, is not known, because something else slowed these in "
             f"{slowed} of {plural(len(faulted), 'trial')}"
         )
-    counts = words_of(faulted["workload"]).counts
+    counts = _screen(faulted).counts
     old = "those on the old schedule, and the one that switches it, do not count: " if _may_switch(faulted) else ""
     why = f"{old}raise workload.{counts}"
     return f"; its T/T0 is not known: no trial has {counts} both before and after the fault ({why})"
@@ -295,7 +299,7 @@ def _nothing_after(faulted: pd.DataFrame) -> str:
     went_on = faulted[faulted["status"] != "failed"]
     without = int((went_on["slowdown"].isna() & ~went_on["disturbed_slowdown"].astype(bool)).sum())
     of = f"{without} of {plural(len(went_on), 'trial')}"
-    counts = words_of(faulted["workload"]).counts
+    counts = _screen(faulted).counts
     return f"; {of} {has(without)} no comparable {counts} both before and after the fault" if without else ""
 
 

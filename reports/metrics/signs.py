@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from math import inf
+from typing import Any
 
 from reports import stats
 from reports.metrics.metric import NOT_COMPARED, Metric
@@ -45,12 +46,14 @@ def _first_loss_end_ns(view: View) -> float:
 
 def _returned(view: View) -> float | None:
     """The receiver of a path tells its return although the sender holds it back, so the first return after the last
-    hold counts; what follows the next loss is of that one. A NIC that carried when the heal was over returned at
-    once, if the trial lasted longer: the core of one that is over sees no further loss."""
+    hold counts; what follows the next loss is of that one. A probation is of all paths between two NICs: one of which a
+    core has told the return carried until its probation began, which is no part of the return. A NIC that carried when
+    the heal was over returned at once, if the trial lasted longer: the core of one that is over sees no later loss."""
     fault = view.trial.fault
     if fault is None or fault.heal_ns is None:
         return None
     returned_ns, link_was_up = None, False
+    carried: set[tuple[Any, ...]] = set()
     began_ns, next_ns = _heal_began_ns(view), _next_fault_ns(view)
     for event in view.events:
         t_ns, kind = event["t_ns"], str(event.get("kind"))
@@ -62,10 +65,14 @@ def _returned(view: View) -> float | None:
         if t_ns >= next_ns or (lost and returned_ns is not None and t_ns >= fault.heal_ns and not late):
             break
         link_was_up = kind == "link_up" or (link_was_up and kind != "link_down")
-        if lost or kind == "path_held":
+        pair = event.get("rank"), event.get("nic"), event.get("peer")
+        if lost:
+            carried = carried - {pair} if kind == "path_down" else set()
+        if lost or (kind == "path_held" and not (event.get("cause") == "probation" and pair in carried)):
             returned_ns = None
-        elif kind == "path_returned" and returned_ns is None and (link_was_up or t_ns >= began_ns):
-            returned_ns = t_ns
+        elif kind == "path_returned" and (link_was_up or t_ns >= began_ns):
+            carried.add(pair)
+            returned_ns = t_ns if returned_ns is None else returned_ns
     if returned_ns is None or (returned_ns < fault.heal_ns and _ended_ns(view) <= fault.heal_ns):
         return None
     return max(0.0, float(returned_ns - fault.heal_ns) / 1e6)
@@ -167,9 +174,9 @@ METRICS = (
     ),
     Metric(
         "return_ms", "ms", "lower", "from the heal until the NIC carries again (0: it did when the heal was over; one "
-        "that was lost too often lately is held back: until the hold is over; where a NIC that was used does not carry "
-        "again before the trial ends, it is not known, but more than the time from the heal to the end; no value where "
-        "the NIC was not used)",
+        "that was lost too often lately is held back: until the hold is over; a probation that begins once it carries "
+        "again does not count; where a NIC that was used does not carry again before the trial ends, it is not known, "
+        "but more than the time from the heal to the end; no value where the NIC was not used)",
         _returned, of="some faulted trials", at_least=_not_returned_for, tolerance=NOT_COMPARED,
     ),
     Metric(

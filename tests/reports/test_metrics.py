@@ -231,6 +231,27 @@ def test_a_trial_that_was_over_before_the_heal_tells_no_return() -> None:
 
 
 @pytest.mark.parametrize(
+    ("cause", "peer", "expected"),
+    [
+        ("probation", "p", 1),  # it carried for 19 ms
+        ("probation", "q", 60),  # of another pair, which has not carried yet
+        ("flapping", "p", 60),  # the sender's hold of a path whose receiver told the return
+    ],
+)
+def test_a_probation_that_begins_once_the_nic_carries_again_is_no_part_of_its_return(
+    cause: str, peer: str, expected: float
+) -> None:
+    of = logged(*LOST, (61, "path_returned", "b"), (80, "path_held", "b"), (120, "path_returned", "b"))
+    assert of.fault is not None
+    for event in of.core["0"]["events"]:
+        event |= {"peer": "p"}
+        if event["kind"] == "path_held":
+            event |= {"peer": peer, "cause": cause}
+    healed = of.model_copy(update={"fault": of.fault.model_copy(update={"heal_ns": 90 * MS})})
+    assert value("return_ms", healed) == expected
+
+
+@pytest.mark.parametrize(
     ("events", "expected"),
     [
         ([*LOST, (61, "path_returned", "b"), (62, "path_held", "b")], 60),  # it is held back to the end of the trial
@@ -278,11 +299,11 @@ def test_a_speed_after_the_repair_is_told_to_be_without_a_nic_that_was_not_back(
 
 
 def test_a_healed_nic_that_is_held_back_is_told_with_its_reason() -> None:
-    def told(*events: tuple[int, str, str], why: str = "lost too often lately: carries nothing until ...") -> str:
+    def told(*events: tuple[int, str, str], cause: str = "flapping") -> str:
         of = logged(*LOST, *events)
         assert of.fault is not None
         for event in of.core["0"]["events"]:
-            event["detail"] = why
+            event |= {"cause": cause, "detail": "words that may change"}
         return held_back([of.model_copy(update={"fault": of.fault.model_copy(update={"heal_ns": 90 * MS})})] * 2)
 
     to_the_end = told((61, "path_returned", "b"), (62, "path_held", "b"))
@@ -292,7 +313,7 @@ def test_a_healed_nic_that_is_held_back_is_told_with_its_reason() -> None:
     assert "a b by s in 2 trials for 30 ms." in told((62, "path_held", "b"), (90, "path_returned", "b"))
     assert told((61, "path_returned", "b")) == "", "nothing held it back"
     assert told((62, "path_held", "c")) == "", "another NIC"
-    assert told((62, "path_held", "b"), why="probation: carries nothing until ...") == "", "no damping"
+    assert told((62, "path_held", "b"), cause="probation") == "", "no damping"
 
 
 def test_the_same_fault_again_ends_the_first_loss() -> None:

@@ -247,7 +247,7 @@ def test_several_runs_stand_in_one_report_told_apart(tmp_path: Path) -> None:
     assert html_text.partition("<main>")[0].count("One of three NICs goes down") == 1, "both are told to be the same"
     marks = {}
     for row in html_text.partition("<tbody>")[2].partition("</tbody>")[0].split("<tr>")[1:]:
-        color, glyph, name = re.findall(r'class="mark (s[0-9])" aria-hidden="true">(.)</span> ([^<]+)<', row)[0]
+        color, glyph, name = re.findall(r'class="mark (s[0-9])" aria-hidden="true">(.)</span>&nbsp;([^<]+)<', row)[0]
         marks[name] = (color, glyph)
     for system in ("failstop", "hot_repair", "balance"):
         one, other = marks[f"{system} (run 1)"], marks[f"{system} (run 2)"]

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from itertools import pairwise, product
 from pathlib import Path
 
@@ -483,6 +484,8 @@ def test_a_run_without_the_largest_size_has_its_rows_and_says_its_size(frame: pd
     few = [line for line in lines if line.scenario == "nic_down" and line.points["collective"] == "all_reduce"]
     assert "balance (run 2), 64KiB" in figure.names(figure.shown(few))
     assert not any("MiB" in name for name in figure.names(figure.shown(headline(frame))))
+    without = [replace(line, size_bytes=0) if line.system == "balance (run 2)" else line for line in few]
+    assert "balance (run 2)" in figure.names(figure.shown(without)), "no dash where there is no size, as of training"
 
 
 def test_the_latest_stop_of_all_sizes_stands_with_its_size(frame: pd.DataFrame) -> None:

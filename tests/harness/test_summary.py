@@ -152,6 +152,18 @@ def test_a_cost_that_is_not_known_is_no_empty_cell(capsys: pytest.CaptureFixture
     assert event["not_known"].startswith("time lost and T/T0 not known: the iterations before the fault were slower")
 
 
+def test_programs_are_told_of_a_nic_that_was_not_back() -> None:
+    fault = stored.Fault(kind="nic_down", host="host1", nic="eth1", t_before_ns=1, t_after_ns=1, heal_ns=2)
+    last = record().iterations[-1].model_copy(update={"iteration": 4, "phase": "repaired", "t_ns": 2_000_002})
+    core = {"0": {"events": [{"t_ns": 1, "kind": "path_down", "nic": "eth1"}]}}
+    out = StringIO()
+    made = record(fault=fault, iterations=(*record().iterations[:-1], last), core=core)
+    JsonProgress(out).ended(TRIAL, made, 1.0, True)
+    JsonProgress(out).ended(TRIAL, record(fault=fault), 1.0, True)
+    told = [json.loads(line)["not_back"] for line in out.getvalue().splitlines()]
+    assert told == ["eth1 not back within 90 ms", ""]
+
+
 def test_a_trial_line_says_which_numbers_of_a_fault_that_comes_and_goes_are_means() -> None:
     fault = stored.Fault(kind="flap", host="host1", nic="eth1", t_before_ns=1, t_after_ns=1)
     line = trial_line(record(fault=fault), 1.0)

@@ -6,7 +6,8 @@ its trials now fail, is a regression; if NEW lacks a measure for another reason,
 that is a total (`reports.metrics`), totals are shown and judged; of unequal numbers of trials, both as they are and
 scaled to the number of NEW, since trials that are missing may be good or bad ones. Of a metric of which trials only
 tell between which values it lies (`reports.metrics.metric.Metric.upper`), a change is shown only if it is at both
-ends.
+ends. A metric that a trial may end before (`reports.metrics.metric.Metric.at_least`) counts as long as the trial lasted
+there: the mean of one side is at least that of such values, which shows a change in one direction alone.
 """
 
 import math
@@ -63,6 +64,9 @@ class Finding:
     not_known: tuple[int, int]
     """How many repeats of each side ran and are in no change, because their value is not known
     (`reports.metrics.metric.Metric.not_known`)."""
+    at_least: tuple[float, float]
+    """The median of each side at least, with the repeats that ended before their value was known
+    (`reports.metrics.metric.Metric.at_least`); NaN: it has none of them."""
     inconclusive: int
     """How many repeats that have a value in BASE are inconclusive in NEW."""
     change: Change | None
@@ -76,7 +80,12 @@ class Finding:
     @property
     def compared(self) -> bool:
         """Whether both sides say something: values, or that every trial of NEW fails."""
-        return bool(self.base.n and self.new.n) or self.regressed
+        return bool(self.base.n and self.new.n) or self.change is not None or self.regressed
+
+    @property
+    def by_lower_ends(self) -> bool:
+        """Whether repeats that ended before their value was known decide."""
+        return any(least == least for least in self.at_least)
 
     @property
     def counts(self) -> bool:
@@ -145,7 +154,8 @@ def _finding(
 ) -> Iterator[Finding]:
     """Yields nothing if neither side has the measure: it does not apply to such trials."""
     ours, theirs = _values(new, rule.metric), _values(base, rule.metric)
-    if not ours and not theirs:
+    at_least = _median_at_least(base, rule.metric), _median_at_least(new, rule.metric)
+    if not ours and not theirs and not any(least == least for least in at_least):
         return
     found, conclusion = _judged(rule, theirs, ours, base, new, paired)
     tolerance = rule.tolerance
@@ -153,8 +163,8 @@ def _finding(
         *cell, rule.metric, rule.better, tolerance.amount, tolerance.relative,
         _estimate(base, rule.metric), _estimate(new, rule.metric), (sum(theirs.values()), sum(ours.values())),
         (_known(base, rule.metric), _known(new, rule.metric)),
-        (_not_known(base, rule.metric), _not_known(new, rule.metric)), _inconclusive(base, new, rule.metric),
-        found, conclusion,
+        (_not_known(base, rule.metric), _not_known(new, rule.metric)), at_least,
+        _inconclusive(base, new, rule.metric), found, conclusion,
     )  # fmt: skip
 
 
@@ -182,6 +192,12 @@ def _not_known(part: pd.DataFrame, metric: str) -> int:
     return int(METRICS[metric].not_known(part).sum())
 
 
+def _median_at_least(part: pd.DataFrame, metric: str) -> float:
+    if METRICS[metric].at_least is None or not _not_known(part, metric):
+        return math.nan
+    return stats.median(METRICS[metric].ends(part)[0])
+
+
 def _inconclusive(base: pd.DataFrame, new: pd.DataFrame, metric: str) -> int:
     """How many repeats that have a value in BASE are inconclusive in NEW."""
     lost = set(new.loc[new["status"] == "inconclusive", "planned"])
@@ -201,6 +217,9 @@ def _judged(
     new_part: pd.DataFrame,
     paired: bool,
 ) -> tuple[Change | None, Conclusion]:
+    by_lower_ends = _by_lower_ends(rule, base_part, new_part, paired)
+    if by_lower_ends is not None:
+        return by_lower_ends
     if not base:
         return None, _all_failed(rule.metric, base_part, "stopped in BASE") or _missing(rule.metric, base_part, "BASE")
     if not new:
@@ -224,6 +243,38 @@ def _judged(
     if METRICS[rule.metric].not_known(both).any():
         return found, "too few known repeats"
     return found, "too few conclusive repeats" if (both["status"] == "inconclusive").any() else told
+
+
+def _by_lower_ends(
+    rule: Rule, base: pd.DataFrame, new: pd.DataFrame, paired: bool
+) -> tuple[Change | None, Conclusion] | None:
+    """The judgement if trials of a side ended before their value was known; None if none did, or if a side has nothing.
+
+    Their values are replaced by what they are more than, so that the change is at least the one found if they are of
+    NEW, and at most if of BASE: it may be shown in this direction only. If they are of both, it may be any.
+    """
+    open_base, open_new = (
+        bool(METRICS[rule.metric].at_least and _not_known(part, rule.metric)) for part in (base, new)
+    )
+    theirs, ours = (_by_repeat(part, METRICS[rule.metric].ends(part)[0]) for part in (base, new))
+    if not (open_base or open_new) or not theirs or not ours:
+        return None
+    unknown: Conclusion = "not known in NEW" if open_new else "not known in BASE"
+    if open_base and open_new:
+        return None, unknown
+    found = change(theirs, ours, relative=rule.tolerance.relative, paired=paired)
+    if found is None:
+        return None, "no ratio of such values"
+    told = conclusion(found, rule)
+    if open_new == (rule.better == "lower"):  # it may be worse than found
+        told = "worse, not shown to be beyond it" if told in WORSE - {"regression"} else told
+        shown = told in WORSE
+    else:
+        shown = told == "better"
+    found = (
+        found._replace(high=math.inf) if open_new else found._replace(low=0.0 if rule.tolerance.relative else -math.inf)
+    )
+    return (found, told) if shown else (None, unknown)
 
 
 def _at_ends(rule: Rule, base: pd.DataFrame, new: pd.DataFrame, paired: bool) -> tuple[Change | None, Change | None]:

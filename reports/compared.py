@@ -1,6 +1,7 @@
 """A comparison as people and programs read it: one line per finding, Markdown, JSON. Pure."""
 
 import json
+import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -42,6 +43,9 @@ def _sides(finding: Finding) -> Iterator[str]:
     means = (finding.change.base_mean, finding.change.new_mean) if finding.change and _are_apart(finding) else ()
     mean = "geometric mean" if finding.relative else "mean"
     for at, (repeats, told) in enumerate(zip((finding.base, finding.new), finding.told, strict=True)):
+        if (least := finding.at_least[at]) == least:
+            yield f"{number(least)} or more"
+            continue
         yield (number(told) + (f" ({mean} {number(means[at])})" if means else "")) if repeats.n else "-"
 
 
@@ -62,6 +66,9 @@ def _change(finding: Finding) -> tuple[str, str]:
         return "-", "-"
     values = (_signed(v, finding.relative) for v in (found.value, found.low, found.high))
     value, low, high = values
+    if math.inf in (found.high, -found.low) or (finding.relative and not found.low):
+        way, end = ("more", low) if found.high == math.inf else ("less", high)
+        return f"{value} or {way}", f"{end} or {way}, {'pairs' if found.paired else 'unpaired'}"
     how = "pairs" if found.paired else "unpaired"
     return value, "-" if found.low != found.low else f"{low} to {high}, {how}"
 
@@ -103,11 +110,12 @@ def told(
             "geometric ones if it is in percent). Where "
             "the means say something else than the medians, they stand beside them."
         )
-    if any(any(finding.not_known) and finding.change for finding in findings):
+    if any(any(finding.not_known) and finding.change and not finding.by_lower_ends for finding in findings):
         lines.append(
             "Repeats that are not known, because something else slowed their healthy iterations or because the moment "
-            "of the fault's effect is not known well enough, or because the trial ended before, are in no change."
+            "of the fault's effect is not known well enough, are in no change."
         )
+    lines.extend(_lower_ends_of(findings))
     lines.extend(_ends_of(findings))
     lines.extend(_inconclusive([finding for finding in findings if finding.compared]))
     if any(
@@ -157,6 +165,30 @@ def _ends_of(findings: Sequence[Finding]) -> Iterator[str]:
                 f"A trial says of {name} only between which values it lies, {upper} at most: the intervals take in all "
                 "of them, and a change is told only beyond what they leave open."
             )
+
+
+def _lower_ends_of(findings: Sequence[Finding]) -> Iterator[str]:
+    """How trials that ended before their value was known are judged, and why they decide nothing where they do not."""
+    for name in dict.fromkeys(finding.metric for finding in findings if finding.by_lower_ends):
+        own = [finding for finding in findings if finding.metric == name and finding.by_lower_ends]
+        yield (
+            f"Trials that ended before {name} was known tell only that it is more than until then, and count as that: "
+            f"their side is so much or more.{''.join(_undecided([f for f in own if f.change is None], findings))}"
+        )
+
+
+def _undecided(findings: Sequence[Finding], among: Sequence[Finding]) -> Iterator[str]:
+    """Why no change is shown, of the first of these findings."""
+    if findings:
+        first = findings[0]
+        sides = [side for side, least in zip(("BASE", "NEW"), first.at_least, strict=True) if least == least]
+        why = (
+            "both sides have such trials"
+            if len(sides) == 2
+            else f"the repeats show no change by what {sides[0]} has at least"
+        )
+        more = f", and {len(findings) - 1} more" if len(findings) > 1 else ""
+        yield f" That decides nothing of {_where(first, among)}{more}: {why}."
 
 
 def _inconclusive(findings: Sequence[Finding]) -> Iterator[str]:
@@ -209,7 +241,7 @@ def _left_out(findings: Sequence[Finding]) -> Iterator[str]:
 def _are_apart(finding: Finding) -> bool:
     """Whether the change says something else than the medians: by more than `MIN_EFFECT` (of them), or the opposite."""
     (base, new), change = finding.told, finding.change
-    if change is None or not base:
+    if change is None or not base or finding.by_lower_ends:
         return False
     if finding.relative:
         return abs(change.value - new / base) > MIN_EFFECT or (change.value - 1) * (new - base) < 0
@@ -270,10 +302,11 @@ def as_json(
 
 
 def _record(finding: Finding) -> dict[str, object]:
-    left_out = ("change", "totals")
+    left_out = ("change", "totals", "at_least")
     record = {key: machine.plain(value) for key, value in vars(finding).items() if key not in left_out}
     record["aggregate"] = METRICS[finding.metric].aggregate
     record |= dict(zip(("base_told", "new_told"), map(machine.plain, finding.told), strict=True))
+    record |= dict(zip(("base_at_least", "new_at_least"), map(machine.plain, finding.at_least), strict=True))
     found = finding.change
     record["change"] = None if found is None else {key: machine.plain(value) for key, value in found._asdict().items()}
     return record

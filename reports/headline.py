@@ -56,6 +56,8 @@ class Line:
     unsure: Mapping[str, int]
     """By metric, trials whose value is not known: because the fault's effect is not known well enough, or for either of
     the reasons for which time lost and T/T0 are not."""
+    not_back: int
+    """Trials with iterations after the repair that ended before their healed NIC carried again."""
     stopped: int
     """Trials that ended with an error."""
     checked: int
@@ -96,6 +98,12 @@ class Line:
         went_on = self.conclusive - self.stopped if self.faulted else 0
         trials = metric.should_be_known_in(known, self.unknown(metric), went_on)
         return f"known in {known} of {trials}" if 0 < known < trials else ""
+
+    def without_nic(self, metric: Metric) -> str:
+        """``NIC not back in 2 of 3``: of how many trials a speed once everything is healed is without the healed NIC;
+        empty: of none."""
+        known = self.values[metric.name] if metric.name.startswith("repaired_") else 0
+        return f"NIC not back in {self.not_back} of {known}" if known and self.not_back else ""
 
     def median_not_known(self, metric: Metric) -> str:
         """What stands for the median of a metric that is known in too few trials, or in none."""
@@ -185,6 +193,7 @@ def _line(part: pd.DataFrame) -> Line:
             for name, metric in METRICS.items()
             if metric.known_by_ends or metric.like_slowdown
         },
+        not_back=int((METRICS["return_ms"].not_known(part) & part["repaired_ms"].notna()).sum()),
         stopped=int((part["status"] == "failed").sum()),
         checked=int(part["checked"].sum()),
         since=int(part.loc[part["p99_ms"].notna(), "since"].min()) if part["p99_ms"].notna().any() else 0,

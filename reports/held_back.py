@@ -8,8 +8,8 @@ from reports.metrics.view import View
 from reports.trial import Trial
 from reports.wording import number, plural
 
-TOO_OFTEN = "lost too often"
-"""How the core's event of such a hold begins; other holds wait for test packets."""
+FLAPPING = "flapping"
+"""The `cause` of the core's event of such a hold; other holds wait for test packets."""
 
 
 def held_back(trials: Iterable[Trial]) -> str:
@@ -37,7 +37,7 @@ def _hold(view: View) -> tuple[float, bool] | None:
     if fault is None or fault.heal_ns is None:
         return None
     own = (e for e in view.events if e.get("nic") == fault.nic and e.get("kind") == "path_held")
-    holds = [e["t_ns"] for e in own if str(e.get("detail")).startswith(TOO_OFTEN) and e["t_ns"] >= fault.t_before_ns]
+    holds = [e["t_ns"] for e in own if e.get("cause") == FLAPPING and e["t_ns"] >= fault.t_before_ns]
     if holds and (least := returned.exceeds(view)) is not None:
         return least, True
     took = returned.value(view)

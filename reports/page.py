@@ -23,6 +23,7 @@ from reports.held_back import held_back
 from reports.metrics.cost import not_known
 from reports.metrics.metric import Metric
 from reports.metrics.view import View
+from reports.not_back import not_back
 from reports.overview import MOST_SMALL_PRINT, first_tables, scope_note, small_print
 from reports.stats import Estimate
 from reports.targets import Target
@@ -34,8 +35,9 @@ MAX_TRIAL_ROWS = 2000
 MAX_DETAILS = 200
 MAX_ITERATIONS = 60
 MAX_TIMELINES = 24
-MOST_COLUMNS = 14
-"""A sheet of paper has room for so many metrics side by side; more are printed as a block for each row."""
+MOST_COLUMNS = 13
+"""A sheet of paper has room for so many columns beside system, size and trials: metrics, and what tells rows apart as
+fault and axes do. More are printed as a block for each row."""
 LONG_NUMBER = 5
 """From so many digits on thousands stand apart; shorter numbers read as in the first table and the summary."""
 MOST_ODD = 3
@@ -164,7 +166,7 @@ def html(content: Content, live: Live | None = None) -> str:
         several_runs=len(content.origins) > 1,
         metrics=columns.shown(content.lines),
         about=columns.about(content.lines),
-        many=len(columns.shown(content.lines)) > MOST_COLUMNS,
+        many=len(columns.shown(content.lines)) + len(columns.about(content.lines)) > MOST_COLUMNS,
         tables=tables,
         details=any(told.detail for row in rows for told in row.cells.values()),
         much=small_print(rows) > MOST_SMALL_PRINT,
@@ -181,9 +183,10 @@ def html(content: Content, live: Live | None = None) -> str:
 
 
 def _held_back(entries: Sequence[Entry]) -> list[str]:
-    """A sentence on healed NICs that were held back, of each run that has some."""
-    by_run = {run: held_back(e.trial for e in entries if e.run == run) for run in dict.fromkeys(e.run for e in entries)}
-    return [f"{run}: {told}" if run else told for run, told in by_run.items() if told]
+    """The sentences on healed NICs that were held back or not back in time, of each run that has some."""
+    runs = dict.fromkeys(e.run for e in entries)
+    told = [(run, of(e.trial for e in entries if e.run == run)) for run in runs for of in (held_back, not_back)]
+    return [f"{run}: {sentence}" if run else sentence for run, sentence in told if sentence]
 
 
 def marks(lines: Sequence[Line]) -> dict[str, tuple[int, str]]:
@@ -252,9 +255,8 @@ def told(line: Line, metric: Metric) -> Markup:
     # Of few repeats the interval is their range, so it already says the worst.
     shown = metric.unit == "ms" and value.n > 1 and worst not in (value.low, value.high)
     more = Markup('<span class="ci">worst {}</span>').format(number(worst * factor)) if shown else ""
-    known_in = line.known_in(metric)
-    known = Markup('<span class="ci">{}</span>').format(known_in) if known_in else ""
-    return estimate(value, 3, factor) + more + known
+    notes = filter(None, (line.known_in(metric), line.without_nic(metric)))
+    return estimate(value, 3, factor) + more + Markup("").join(map(Markup('<span class="ci">{}</span>').format, notes))
 
 
 def iterations_text(trial: Trial) -> str:
@@ -265,8 +267,10 @@ def iterations_text(trial: Trial) -> str:
 
 
 def measures(told: Mapping[str, float]) -> str:
-    """Further measurements of an iteration, in words and on one line: ``forward 17.334 ms, loss 5.5``."""
-    return ", ".join(_measured(name, number(value, 5)) for name, value in told.items())
+    """Further measurements of an iteration, in words and on one line: ``forward 17.334 ms, loss 5.5``. A checksum is
+    no quantity: as in rows.csv, so that it is found there."""
+    texts = {name: f"{value:.0f}" if name == "answer" else number(value, 5) for name, value in told.items()}
+    return ", ".join(_measured(name, text) for name, text in texts.items())
 
 
 def _measured(name: str, value: str) -> str:

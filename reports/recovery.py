@@ -3,7 +3,8 @@
 The counters are samples of cumulative bytes (every 10 ms or so, every millisecond around a fault); two samples give one
 mean throughput. Recovery is the time from the fault's effect to the start of the first interval, after traffic stopped,
 from which the host's other NICs send as fast as they do later. If they carry nothing later either, the system uses only
-the struck NIC, and the host's return to its own speed counts.
+the struck NIC, and the host's return to its own speed counts. Of a host that only keeps connections alive later, no
+time is told: its traffic does not come back.
 
 Healthy traffic pauses, too. Where samples are close before the fault as well, only a pause that is longer than each of
 those is a stop; without one the time is 0, and the longest pause after the effect says what 0 may hide. Without such
@@ -133,6 +134,8 @@ def recovery(
     Where the timed iterations are too few to tell these, those of the `warmup`, whose pauses may be longer, count too.
     """
     rates = rates[rates["host"] == host]
+    if _is_left(host_total(rates, host), fault_ns, after, healthy):
+        return None
     others_carry = _others_carry(rates, nic, after)
     sent = host_total(without(rates, nic) if others_carry else rates, host)
     enough = _enough(rates, nic, sent, others_carry, (fault_ns, hit_end_ns), after)
@@ -309,6 +312,25 @@ def _others_carry(rates: pd.DataFrame, nic: str, after: tuple[int, int]) -> bool
     inside = rates[(rates["start_ns"] >= after[0]) & (rates["end_ns"] <= after[1])]
     moved = inside["bit_s"] * (inside["end_ns"] - inside["start_ns"])
     return bool(moved[inside["nic"] != nic].sum() >= SENDS * moved.sum())
+
+
+def _is_left(
+    sent: tuple[Floats, Floats, Floats],
+    fault_ns: float,
+    after: tuple[int, int],
+    healthy: Sequence[tuple[float, float]],
+) -> bool:
+    """Whether the host sends only keep-alives in the span `after`, because the system goes on without it, as one that
+    answers alone. It sent 0.005 of its `healthy` speed then, and 0.4 or more where it was still in use."""
+    spans = [(begin, min(end, fault_ns)) for begin, end in healthy if begin < fault_ns]
+    return bool(spans) and _mean_over(*sent, [after]) < SENDS * _mean_over(*sent, spans)
+
+
+def _mean_over(starts: Floats, ends: Floats, total: Floats, spans: Sequence[tuple[float, float]]) -> float:
+    """Bits per second over `spans`, those of intervals that lie within one."""
+    inside = np.any([(starts >= begin) & (ends <= end) for begin, end in spans], axis=0)
+    lasted = (ends - starts)[inside]
+    return float((total[inside] * lasted).sum() / lasted.sum()) if lasted.size else 0.0
 
 
 def _alike(rates: pd.DataFrame, nic: str, from_ns: Floats, hit: tuple[float, float], up: bool) -> NDArray[np.bool_]:

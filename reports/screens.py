@@ -28,8 +28,6 @@ class Column:
     of: Shown
     label: str = ""
     """The heading on a phone, if it is another."""
-    on_paper: bool = True
-    """Whether a sheet of paper has room for it; otherwise it is in the table of all numbers alone."""
 
     @property
     def on_a_phone(self) -> str:
@@ -120,8 +118,8 @@ def _speeds(
             Column("after", "after the fault", unit, lambda some, own: cells.after(some, own, f"after_{kind}"),
                    f"after, {unit}"),
             Column("slowdown", "T/T0", "time after / before", cost("slowdown", cells.slowdown)),
-            Column("mean", "mean", "ms since the fault", since("mean_ms"), "mean, ms", on_paper=False),
-            Column("p99", "p99", "ms since the fault", since("p99_ms"), "p99, ms", on_paper=False),
+            Column("mean", "mean", "ms since the fault", since("mean_ms"), "mean, ms"),
+            Column("p99", "p99", "ms since the fault", since("p99_ms"), "p99, ms"),
             Column("lost", "time lost", "against healthy", cost("lost_ms", cells.lost)),
             Column("wrong", *wrong[:2], lambda some, own: cells.wrong(own), wrong[2]),
         ),
@@ -135,8 +133,7 @@ def _speeds(
         {
             "T/T0": "is the time of an iteration after the fault over its time before: at 1.5 the system keeps two "
             "thirds of its speed.",
-            "Mean and p99": "are of all iterations from the first that the fault hits to the end of the trial; "
-            "on paper they stand in the table of all numbers.",
+            "Mean and p99": "are of all iterations from the first that the fault hits to the end of the trial.",
             "Time lost": "is how much longer all iterations from the fault to the end of the trial took than as many "
             "healthy ones.",
         } | ({"Other losses": _OTHER} if "training" in workloads else {}),
@@ -224,20 +221,13 @@ UNTRAINED = _speeds("ms", ("collective",), "an iteration", "an operation", "iter
 
 def screen_of(lines: Sequence[Line]) -> Screen:
     """The screen of a report's lines."""
-    found = _screens({line.workload for line in lines})
-    return next((one for one in found if any(_has_a_number(line, one) for line in lines)), found[0])
+    return screen_for((line.workload for line in lines), lambda metric: any(line[metric].n for line in lines))
 
 
-def _has_a_number(line: Line, screen: Screen) -> bool:
-    metrics = (screen.panels[0].hollow, screen.panels[0].full)
-    return any(line[metric].n for metric in metrics)
-
-
-def words_of(workloads: Iterable[str]) -> Screen:
-    """The screen with the words for what runs, of trials of these kinds of workloads."""
-    return _screens(set(workloads))[0]
-
-
-def _screens(kinds: set[str]) -> tuple[Screen, ...]:
+def screen_for(workloads: Iterable[str], is_known: Callable[[str], bool]) -> Screen:
+    """The screen of trials of these kinds of workloads: the first of theirs of whose metrics one `is_known`."""
+    kinds = set(workloads)
     alone = SCREENS.get(next(iter(kinds))) if len(kinds) == 1 else None
-    return alone or (MIXED if not kinds or "training" in kinds else UNTRAINED,)
+    found = alone or (MIXED if not kinds or "training" in kinds else UNTRAINED,)
+    has_one = (one for one in found if is_known(one.panels[0].hollow) or is_known(one.panels[0].full))
+    return next(has_one, found[0])

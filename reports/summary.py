@@ -17,12 +17,23 @@ from reports.cells import cells_of, limited, listed, listed_and, not_known_in, u
 from reports.headline import Line, headline
 from reports.metrics import METRICS
 from reports.metrics.metric import ALIKE
-from reports.screens import words_of
+from reports.screens import Screen, screen_for
 from reports.served import served_sentences
 from reports.setting import Setting
 from reports.trained import training_sentences
 from reports.trial import Trial
-from reports.wording import NOT_MEASURED, at_size, checked_iterations, has, number, percent, plain, plural, sized
+from reports.wording import (
+    NOT_MEASURED,
+    at_size,
+    beside,
+    checked_iterations,
+    has,
+    number,
+    percent,
+    plain,
+    plural,
+    sized,
+)
 
 MOST_COMPARISONS = 10
 """At most this many comparisons: all pairs of five systems."""
@@ -81,9 +92,13 @@ def scope(frame: pd.DataFrame, setting: Setting) -> str:
         where += f" with {ranks}{setting.nics} NIC{'s' * (setting.nics > 1)}{rate} each"
     ends = (int(frame["size_bytes"].agg(end)) for end in ("min", "max"))
     sizes = ", " + " to ".join(dict.fromkeys(map(sized, ends))) if collectives else ""
-    how = _with_faults(frame, words_of(frame["workload"]).struck)
+    how = _with_faults(frame, _screen(frame).struck)
     soft = " Their RDMA is Soft-RoCE (rxe): nothing here is the speed of RDMA hardware." if setting.soft_rdma else ""
     return f"{len(frame)} trial{'s' * (len(frame) != 1)} of {what} over {where}{sizes}, {how}.{soft}"
+
+
+def _screen(frame: pd.DataFrame) -> Screen:
+    return screen_for(frame["workload"], lambda metric: bool(frame[metric].notna().any()))
 
 
 def _what(operations: Sequence[str]) -> str:
@@ -268,7 +283,7 @@ def _no_slowdown(faulted: pd.DataFrame) -> str:
             "; how fast, against healthy iterations, is not known, because something else slowed these in "
             f"{slowed} of {plural(len(faulted), 'trial')}"
         )
-    counts = words_of(faulted["workload"]).counts
+    counts = _screen(faulted).counts
     old = "those on the old schedule, and the one that switches it, do not count: " if _may_switch(faulted) else ""
     why = f"{old}raise workload.{counts}"
     return f"; its T/T0 is not known: no trial has {counts} both before and after the fault ({why})"
@@ -284,7 +299,7 @@ def _nothing_after(faulted: pd.DataFrame) -> str:
     went_on = faulted[faulted["status"] != "failed"]
     without = int((went_on["slowdown"].isna() & ~went_on["disturbed_slowdown"].astype(bool)).sum())
     of = f"{without} of {plural(len(went_on), 'trial')}"
-    counts = words_of(faulted["workload"]).counts
+    counts = _screen(faulted).counts
     return f"; {of} {has(without)} no comparable {counts} both before and after the fault" if without else ""
 
 
@@ -301,8 +316,10 @@ def _over_scenarios(lines: Sequence[Line], cells: Sequence[Line], faulted_trials
         none = f"{_why_none(lines, faulted, ran)}{_nothing_after(faulted_trials)}"
         return f"went on in {count} of {len(faulted)} scenarios{_lost(cells)}{none}"
     ordered = sorted(largest, key=lambda line: line["slowdown"].median)
-    ends = [f"{number(line['slowdown'].median)} ({where(line)}{_comma_size(line)})" for line in ordered]
-    span = f"T/T0 from {ends[0]} to {ends[-1]}" if len(ends) > 1 else f"T/T0 {ends[0]}"
+    values = [number(line["slowdown"].median) for line in ordered]
+    places = [f"{where(line)}{_comma_size(line)}" for line in ordered]
+    span = f"T/T0 from {values[0]} ({places[0]}) to {values[-1]} ({places[-1]})"
+    span = span if values[0] != values[-1] else f"T/T0 {values[0]} ({listed(places)})"
     known_in, told = ({line.scenario for line in some} for some in (known, largest))
     slowed = {line.scenario for line in lines if line.disturbed_slowdown} - known_in
     went_on = [scenario for scenario in faulted if scenario in ran | known_in | slowed]
@@ -504,8 +521,8 @@ def _compared(found: stats.Difference, first: str, second: str, at: str) -> str:
     else:
         slow, fast, ratio, low, high = second, first, 1 / ratio, 1 / high, 1 / low
     return (
-        f"{what}, {slow} took {number(ratio)} times as long as {fast} "
-        f"(interval {number(low)} to {number(high)}, {found.n} pairs)."
+        f"{what}, {slow} took {beside(ratio, 1)} times as long as {fast} "
+        f"(interval {beside(low, 1)} to {beside(high, 1)}, {found.n} pairs)."
     )
 
 

@@ -11,7 +11,7 @@ from reports.metrics.metric import Metric
 from reports.stats import Estimate
 from reports.wording import NOTHING, number, sized
 
-ABOUT = ("case", "size_bytes", "system", "mode", "statuses", "model", "checked")
+ABOUT = ("case", "size_bytes", "system", "mode", "statuses", "model", "checked", "not_back")
 """The first columns of the CSV, named as in `Line`; every metric follows."""
 
 
@@ -35,7 +35,7 @@ def cell_of(line: Line, metric: Metric) -> str:
     value, unknown = line[metric.name], line.unknown(metric)
     if unknown and not value.n:
         return line.median_not_known(metric)
-    known = line.known_in(metric)
+    known = "; ".join(filter(None, (line.known_in(metric), line.without_nic(metric))))
     return _estimate(value, 100 if metric.percent else 1) + (f" ({known})" if known else "")
 
 

@@ -146,10 +146,17 @@ def _speed(part: pd.DataFrame) -> str:
         ("before_tokens_s", "before"),
         ("during_tokens_s", "in the step that was hit"),
         ("after_tokens_s", "over all steps since" if part["comes_and_goes"].any() else "while it lasted"),
-        ("repaired_tokens_s", "after the repair"),
+        ("repaired_tokens_s", f"after the repair{_without_nic(part)}"),
     )
     told = [f"{number(stats.median(part[column]))} {when}" for column, when in names if part[column].notna().any()]
     return f", tokens per second: {', '.join(told)}" if told else ""
+
+
+def _without_nic(part: pd.DataFrame) -> str:
+    """`` (NIC not back in 2 of 3)``: in how many trials with a speed after the repair the NIC did not carry again."""
+    known = part[part["repaired_tokens_s"].notna()]
+    out = int(METRICS["return_ms"].not_known(known).sum())
+    return f" (NIC not back in {out} of {len(known)})" if out else ""
 
 
 def _bits(part: pd.DataFrame) -> str:

@@ -1,7 +1,7 @@
 """``harness compare BASE NEW``: whether NEW is worse than BASE by the rules."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,10 +44,11 @@ def compare_command(base: str, new: str, rules: Path | None, json: bool) -> Exit
     if (real(base_folder), base_system) == (real(new_folder), new_system):
         raise UsageError(f"{base} and {new} are the same; give two runs, or two systems of one as RUN@SYSTEM")
     _tell_unknown(chosen, runs)
-    label = base_system
-    if base_system is not None and new_system is not None and base_system != new_system:
-        label = f"{base_system} to {new_system}"
-        between = tuple(rule.between((base_system, new_system), label) for rule in chosen.rules)
+    label = None
+    if base_system is not None and new_system is not None:
+        shown = [_shown(run, system) for run, system in zip(runs, (base_system, new_system), strict=True)]
+        label = " to ".join(dict.fromkeys(shown))
+        between = tuple(rule.between((base_system, new_system, *shown), label) for rule in chosen.rules)
         chosen = chosen.model_copy(update={"rules": between})
     before, after = (_frame(run, system, label) for run, system in zip(runs, (base_system, new_system), strict=True))
     # Repeats of one run are blocks in which every system ran once: they pair. Those of two runs do not.
@@ -93,6 +94,11 @@ def _refuse_nothing(
     columns = [*CELL, "collective", "scenario"]
     before, after = (set(frame[columns].itertuples(index=False, name=None)) for frame in frames)
     if not (common := before & after):
+        if _measured(before) & _measured(after):
+            raise UsageError(
+                f"{sides} have the same systems, measured in one and simulated in the other; compare one of them as "
+                "RUN@SYSTEM on both sides"
+            )
         raise UsageError(f"{sides} have nothing in common; compare runs of one experiment")
     if not any(rule.applies(system, size, *about) for rule in chosen.rules for _, size, system, *about in common):
         raise UsageError(
@@ -103,6 +109,12 @@ def _refuse_nothing(
         return
     names = ", ".join(dict.fromkeys(rule.metric for rule in chosen.rules))
     raise UsageError(f"{sides}: not both have a value that a rule names ({names}); `harness metrics` says what has one")
+
+
+def _measured(cells: Collection[tuple[Hashable, ...]]) -> set[tuple[Hashable, ...]]:
+    """The cells under the names that their systems have where they are measured."""
+    system = CELL.index("system")
+    return {(*c[:system], str(c[system]).removesuffix(SIMULATED), *c[system + 1 :]) for c in cells}
 
 
 def _tell_unknown(rules: Rules, runs: Sequence[LoadedRun]) -> None:
@@ -129,6 +141,12 @@ def _refuse_unknown(run: LoadedRun, system: str | None) -> None:
     known = dict.fromkeys(trial.shown_system for trial in run.trials)
     if system is not None and not known.keys() & _names(system):
         raise UsageError(f"{run.folder}: has no system {system!r}; it has {', '.join(known)}")
+
+
+def _shown(run: LoadedRun, system: str) -> str:
+    """The name of a system of `run`, with a word where its numbers are simulated."""
+    names = _names(system)
+    return next(trial.shown_system for trial in run.trials if trial.shown_system in names)
 
 
 def _names(system: str) -> set[str]:

@@ -25,6 +25,7 @@ from reports.metrics import METRICS
 from reports.metrics.cost import not_known
 from reports.metrics.metric import Metric
 from reports.metrics.view import View
+from reports.not_back import not_back_within
 from reports.trial import SIMULATED
 from reports.wording import NOT_KNOWN, STOPPED, difference, ended, number, sized
 
@@ -42,7 +43,9 @@ EXPLAINED = {
     "lost_ms": "lost: beyond healthy iterations",
     "during_ttft_over": "%: over the same requests of healthy trials",
 }
-OF_MEANS = "a fault that comes and goes: mean after, T/T0 of means"
+OF_MEANS = "a fault that comes and goes: median before, mean after, T/T0 mean over mean"
+MEANS = {"slowdown": "T/T0 of means", "after_gbs": "mean after", "after_tokens_s": "mean after"}
+"""What these are called of a trial whose fault comes and goes: beside a median before, they would contradict it."""
 UNKNOWN = "?"
 MARGIN = 8
 """Lines of the terminal that the table leaves for the lines above it."""
@@ -216,13 +219,15 @@ def trial_line(record: stored.Trial, seconds: float, widths: _Widths = NO_WIDTHS
     rest = _rest(record.size_bytes, record.axes, record.scenario, record.repeat)
     what = f"{record.shown_system:<{widths.system}} {rest:<{widths.rest}}"
     values = told([record], SHORT)
+    view = View(record)
+    means = MEANS if view.comes_and_goes else {}
     measured = "  ".join(
-        f"{metric.short} {shown_value(metric, values[metric.name])}"
+        f"{means.get(metric.name, metric.short)} {shown_value(metric, values[metric.name])}"
         + (f" {metric.unit}" if metric.unit not in ("", metric.short) else "")
         for metric in SHORT
         if metric.name in values and metric.name not in SPREAD and (metric.aggregate == "median" or values[metric.name])
     )
-    words = "  ".join(filter(None, (measured, not_known(View(record)), record.reason)))
+    words = "  ".join(filter(None, (measured, not_back_within(record), not_known(view), record.reason)))
     return f"{what}  {ended(record.status, expected=record.expected):<{len(STOPPED)}} {words}  [{seconds:.1f} s]"
 
 

@@ -287,7 +287,8 @@ def _counted(count: int, word: str) -> str:
 
 def _trial_s(trial: Trial) -> float:
     experiment = trial.variant.experiment
-    return TRIAL_S + (trial.warmup + trial.iterations) * experiment.expected_duration_s(trial.size_bytes)
+    each_s = experiment.expected_duration_s(trial.size_bytes)
+    return TRIAL_S + trial.warmup * each_s + experiment.workload.timed_s(trial.iterations, each_s)
 
 
 def _ranks(experiment: Experiment, trial: Trial) -> Iterator[str]:

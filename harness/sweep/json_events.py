@@ -10,8 +10,9 @@ the order in which they come:
     step          trial, step: check, start, ready, watch, heal, collect, clean up
     fault         trial, kind, host, nic, at_ns: the fault has taken effect
     trial_end     trial, attempt, final, status, expected, reason, seconds, not_known (which of a completed trial's
-                  metrics are not known, and why; empty: they are), and the metrics of the terminal's table
-                  (`reports.metrics`), null if the trial has none
+                  metrics are not known, and why; empty: they are), not_back (that its speeds after the repair are
+                  without the NIC; empty: they are not), and the metrics of the terminal's table (`reports.metrics`),
+                  null if the trial has none
     sweep_end     exit_code, remarks, report
 
 Readers must ignore unknown events and fields: new ones may be added without a new schema version.
@@ -29,6 +30,7 @@ from harness.sweep.summary import SHORT, next_attempt, told
 from reports import trial as stored
 from reports.metrics.cost import not_known
 from reports.metrics.view import View
+from reports.not_back import not_back_within
 
 SCHEMA = 1
 
@@ -88,6 +90,7 @@ class JsonProgress:
             reason=record.reason,
             seconds=round(seconds, 3),
             not_known=not_known(View(record)),
+            not_back=not_back_within(record),
             **{metric.name: values.get(metric.name) for metric in SHORT},
         )
 

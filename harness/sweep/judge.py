@@ -245,6 +245,7 @@ def _injection_evidence(facts: Facts, injection: Injected, batch: InFlight | Non
         "batch": [batch.first, batch.last] if batch else None,
         "window_ns": injection.t_after_ns - injection.t_before_ns,
         "late_ns": None if injection.planned_ns is None else injection.t_before_ns - injection.planned_ns,
+        "heal_from_ns": injection.heal_from_ns,
         "signs": len(injection.signs),
         "carried": [found.as_evidence() for found in carried_by(facts, injection, batch)],
         "missing": [*injection.unseen, *filter(None, (_sign_missing(facts, injection, s) for s in injection.signs))],

@@ -93,9 +93,11 @@ def _columns(records: Sequence[stored.Trial]) -> tuple[Mapping[str, str], Mappin
     if kinds <= {"collective"}:
         return SHORT_NAMES, {}
     from reports.measures import among_trials
-    from reports.screens import words_of
+    from reports.screens import screen_for
 
-    columns = words_of(kinds).terminal or SHORT_NAMES
+    views = [View(record) for record in records]
+    screen = screen_for(kinds, lambda metric: any(METRICS[metric].value(view) is not None for view in views))
+    columns = screen.terminal or SHORT_NAMES
     values = among_trials(records, list(columns))
     ids = [record.trial_id for record in records]
     return columns, {str(name): dict(zip(ids, values[name], strict=True)) for name in values}

@@ -41,6 +41,7 @@ from reports.bound_places import not_judged
 from reports.drift import drifts
 from reports.errors import SchemaError
 from reports.held_back import held_back
+from reports.not_back import not_back
 from reports.stolen import stolen_time
 from reports.trial import Run
 from reports.unwatched import unwatched_hosts
@@ -286,7 +287,7 @@ def _concluded(request: Request, folder: RunFolder, progress: SweepProgress) -> 
         status = ExitCode.INCONCLUSIVE
     silent = not_judged(folder.run(), records.values(), missing)
     remarks = [missing, *map(str, drifts(records.values())), *precision_caveats(trials, sweep, records)]
-    remarks += [*cost_caveats(records.values()), held_back(records.values())]
+    remarks += [*cost_caveats(records.values()), held_back(records.values()), not_back(records.values())]
     remarks += [stolen_time(records.values()), unwatched_hosts(records.values())]
     progress.closed(status, [*filter(None, remarks), *(b.line for b in bounds), *filter(None, [silent])])
     return status

@@ -100,6 +100,10 @@ class Workload(Model):
         """Lower estimate of one healthy iteration, in s, if a host's NICs carry `host_bytes_s` bytes per second."""
         raise NotImplementedError
 
+    def timed_s(self, iterations: int, expected_s: float) -> float:
+        """Lower estimate of the time of so many timed iterations, each of which takes `expected_s`."""
+        return iterations * expected_s
+
     def host_bytes(self, size_bytes: int, hosts: int) -> float:
         """The least bytes that each host sends in one iteration."""
         raise NotImplementedError

@@ -103,6 +103,13 @@ class ServingWorkload(Workload):
         token_s = max(TOKEN_S, self.step_at_least_s)
         return compute_s + self.cache_bytes(prompt) / host_bytes_s + generated * token_s
 
+    def timed_s(self, iterations: int, expected_s: float) -> float:
+        """Until the last request has come and is answered, or, if they come faster, until all prompts are computed and
+        sent, one after another."""
+        answer_s = self._mean()[1] * max(TOKEN_S, self.step_at_least_s)
+        last_s = max((one.at_s for one in self.arrivals()), default=0.0)
+        return max(last_s + expected_s, iterations * (expected_s - answer_s) + answer_s)
+
     def host_bytes(self, size_bytes: int, hosts: int) -> float:
         """The bytes of a cache that each decode host receives."""
         return self.all_bytes(size_bytes, hosts) / max(1, hosts - 1)

@@ -32,7 +32,7 @@ MOST_LABELS, MOST_LABELS_NARROW = 18, 7
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """`frame`: `reports.measures.trial_frame`, one case; every dot is one trial, the bars are medians."""
+    """`frame`: `reports.measures.trial_frame`, one case; every dot is one trial, the bars are medians of several."""
     systems, long = style.systems_of(frame), times(frame)
     with style.applied():
         figure = style.sheet(6.6, 3.1)
@@ -59,14 +59,16 @@ def _marked(low: float, high: float) -> tuple[int, ...]:
 
 
 def _stages(ax: Axes, long: pd.DataFrame, systems: Sequence[str]) -> None:
-    """A strip of dots with a bar at their median for each stage and system."""
+    """A strip of dots for each stage and system, and behind several a bar at their median."""
     stages, width, looks = list(STAGES.values()), 0.8 / len(systems), style.looks(systems)
     for (stage, system), group in long.groupby(["stage", "system"]):
         middle = stages.index(str(stage)) - 0.4 + width * (systems.index(str(system)) + 0.5)
         look, ms = looks[str(system)], group["ms"].clip(lower=LEAST[str(stage)])
-        ax.plot(ms, [middle] * len(ms), look.marker, color=look.color, markersize=3.4, markeredgewidth=0, alpha=0.7)
-        median = max(group["ms"].median(), LEAST[str(stage)])
-        ax.plot([median] * 2, [middle - 0.4 * width, middle + 0.4 * width], color="#111111", linewidth=1.6)
+        at = [middle] * len(ms)
+        ax.plot(ms, at, look.marker, color=look.color, markersize=3.4, markeredgewidth=0, alpha=0.7, zorder=3)
+        if len(group) > 1:
+            median = max(group["ms"].median(), LEAST[str(stage)])
+            ax.plot([median] * 2, [middle - 0.4 * width, middle + 0.4 * width], color="#111111", linewidth=1.6)
 
 
 def times(frame: pd.DataFrame) -> pd.DataFrame:
@@ -106,10 +108,16 @@ def caption(frame: pd.DataFrame) -> str:
     conclusive = int((frame["faulted"] & (frame["status"] != "inconclusive")).sum())
     return (
         f"Times from the fault's effect ({EFFECT}) to each of its signs, by system{style.over_sizes(frame)}, "
-        f"{plural(conclusive, 'trial')} ({_known(frame)}); every dot is one trial, "
-        f"the bars are medians.{_about_lines(frame)}{in_sentences(at_their_ends(frame))}"
+        f"{plural(conclusive, 'trial')} ({_known(frame)}); every dot is one trial"
+        f"{', the bars are medians' if _several(frame) else ''}."
+        f"{_about_lines(frame)}{in_sentences(at_their_ends(frame))}"
         + (f" Here {told}." if (told := _uncertain(frame)) else "")
     )
+
+
+def _several(frame: pd.DataFrame) -> bool:
+    """Whether a system has several trials in one line, so that a bar is drawn."""
+    return bool(times(frame).duplicated(["stage", "system"]).any())
 
 
 def _about_lines(frame: pd.DataFrame) -> str:

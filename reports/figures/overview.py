@@ -179,12 +179,13 @@ def names(rows: Sequence[Row]) -> list[str]:
     is long, only if these do not tell the rows apart. A row of several cells has their system and number."""
     single = [row[0] for row in rows if len(row) == 1]
     # Speeds and times of different sizes do not compare, so a row says its size where systems have several.
-    short = [(line.system, sized(line.size_bytes), line.scenario, *line.points.values()) for line in single]
+    sizes = [sized(line.size_bytes) if line.size_bytes else "" for line in single]
+    short = [(li.system, size, li.scenario, *li.points.values()) for li, size in zip(single, sizes, strict=True)]
     long = [(name, size, line.operation, *rest) for (name, size, *rest), line in zip(short, single, strict=True)]
     parts = short if len(set(short)) == len(single) else long
     told = [i for i in range(max(map(len, parts), default=0)) if len({part[i : i + 1] for part in parts}) > 1] or [0]
     told = sorted({0, *told}) if len(single) < len(rows) else told
-    alone = iter([", ".join(dict.fromkeys(part[i] for i in told if i < len(part))) for part in parts])
+    alone = iter([", ".join(dict.fromkeys(part[i] for i in told if i < len(part) and part[i])) for part in parts])
     texts = [next(alone) if len(row) == 1 else f"{row[0].system}, {plural(len(row), 'cell')}" for row in rows]
     return [plain(text if len(text) <= LONGEST else text[: LONGEST - 1] + "\N{HORIZONTAL ELLIPSIS}") for text in texts]
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from reports.metrics.metric import NOT_COMPARED, Metric
-from reports.metrics.view import View
+from reports.metrics.view import ONCE_HEALED, View
 from reports.trial import Phase
 
 
@@ -39,7 +39,7 @@ METRICS = (
         _of("after"), of="trials that went on", heading="after", short="after", workloads=("collective",),
     ),
     Metric(
-        "repaired_gbs", "GB/s", "higher", "bus bandwidth once everything is healed", _of("repaired"),
+        "repaired_gbs", "GB/s", "higher", f"bus bandwidth {ONCE_HEALED}", _of("repaired"),
         of="some trials that went on", heading="repaired", short="repaired", workloads=("collective",),
     ),
 )  # fmt: skip

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from reports import stats
 from reports.metrics.metric import ALIKE, NOT_COMPARED, Metric
-from reports.metrics.view import View
+from reports.metrics.view import ONCE_HEALED, View
 from reports.trial import Phase
 
 
@@ -42,7 +42,7 @@ METRICS = (
         _of("after"), of="trials that went on", tolerance=NOT_COMPARED,
     ),
     Metric(
-        "repaired_ms", "ms", "lower", "an iteration once everything is healed", _of("repaired"),
+        "repaired_ms", "ms", "lower", f"an iteration {ONCE_HEALED}", _of("repaired"),
         of="some trials that went on", tolerance=NOT_COMPARED,
     ),
     Metric(

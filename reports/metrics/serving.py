@@ -23,7 +23,8 @@ WHEN = {"before": "before the failure", "during": "under way when it came", "aft
 TIMES = {"ttft": "time from a request's arrival to its first token", "tpot": "time per token after the first"}
 HURT = "2 requests"
 """What a comparison accepts. Requests queue, so that a busy moment hurts several: 3 to 9 and 1 to 9 of 9 in five
-repeats each of two runs of one experiment."""
+repeats each of two runs of one experiment. Of the other counts, which are totals of what must not be, one is too many.
+An amount and no share, since a system may hurt none."""
 
 
 class Request(NamedTuple):

@@ -29,6 +29,9 @@ COMES_AND_GOES = ("flap",)
 SENDS_ON = ("rate_limit", "delay", "duplicate", "reorder")
 """Kinds of faults through which their NIC sends on, so that no traffic is down."""
 
+ONCE_HEALED = "once everything is healed (where its NIC does not carry again before the trial ends, without it)"
+"""What a speed after the repair is of."""
+
 DOUBTFUL = 0.05
 """The share of the healthy time by which a fault may seem to save time."""
 

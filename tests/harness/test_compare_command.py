@@ -334,14 +334,43 @@ def test_a_table_that_does_not_fit_is_lines_of_words(tmp_path: Path, monkeypatch
     assert "1MiB balance, after_gbs: " in text and "GB/s" in text and "tolerated, repeats 4, 4: regression" in text
 
 
-def test_a_simulated_system_goes_by_its_own_name(tmp_path: Path) -> None:
-    folder = make(tmp_path / "a")
+def simulated(folder: Path, *systems: str) -> Path:
+    """The run, with its numbers of `systems` (none: of all) from the simulator."""
     for path in folder.glob("trials/*/trial.json"):
         trial = json.loads(path.read_text())
-        trial["evidence"]["simulated"] = {"bound_s": 0.1}
-        path.write_text(json.dumps(trial))
-    status, text = run(f"{folder}@balance", f"{folder}@hot_repair")
-    assert status in (0, 1) and "balance to hot_repair" in text
+        if not systems or trial["system"] in systems:
+            trial["evidence"]["simulated"] = {"bound_s": 0.1}
+            path.write_text(json.dumps(trial))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("of", "told"),
+    [
+        ((), "balance (simulated) to hot_repair (simulated)"),
+        (("hot_repair",), "balance to hot_repair (simulated)"),
+        (("balance",), "balance (simulated) to hot_repair"),
+    ],
+)
+def test_a_simulated_system_goes_by_its_own_name_and_is_told_as_simulated(
+    tmp_path: Path, of: tuple[str, ...], told: str
+) -> None:
+    folder = simulated(make(tmp_path / "a"), *of)
+    (rules := tmp_path / "rules.toml").write_text(
+        '[[rule]]\nmetric = "after_gbs"\ntolerance = "5 %"\nsystems = ["hot_repair"]\n'
+    )
+    for more in ((), ("--rules", rules)):
+        status, text = run(f"{folder}@balance", f"{folder}@hot_repair", "--json", *more)
+        assert status in (0, 1) and {finding["system"] for finding in json.loads(text)["findings"]} == {told}
+
+
+def test_a_run_that_was_measured_and_one_that_was_simulated_say_why_they_have_nothing_in_common(tmp_path: Path) -> None:
+    base, new = make(tmp_path / "a"), simulated(make(tmp_path / "b", 2))
+    status, text = run(base, new)
+    assert status == 2 and text.count("\n") == 1
+    assert "have the same systems, measured in one and simulated in the other" in text and "RUN@SYSTEM" in text
+    _, text = run(f"{base}@balance", f"{new}@balance", "--json")
+    assert {finding["system"] for finding in json.loads(text)["findings"]} == {"balance to balance (simulated)"}
 
 
 def trained(folder: Path, weights: str, **provenance: object) -> Path:

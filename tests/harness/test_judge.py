@@ -318,6 +318,11 @@ def test_phases_partition_the_iterations() -> None:
     assert {phase_of(i, t, []) for i, t in joined(ranks).items() if i >= 0} == {"before"}
 
 
+def test_the_evidence_says_when_the_heal_began() -> None:
+    began = judge(survived(injections=(replace(FAULT, heal_from_ns=7),))).evidence.strikes[0]["heal_from_ns"]
+    assert began == 7, "reports take the returns of paths since then for those that the heal let return"
+
+
 def test_an_iteration_after_all_is_healed_is_repaired() -> None:
     ranks = [rank_of(r, 9) for r in range(3)]
     phases = {i: phase_of(i, timed, [FAULT]) for i, timed in joined(ranks).items()}

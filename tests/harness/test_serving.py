@@ -10,7 +10,7 @@ from harness.cluster.factory import make_cluster
 from harness.errors import InvalidExperimentError
 from harness.events import RankRecord
 from harness.experiment.file import load, read, without_none
-from harness.sweep.dry_run import lines
+from harness.sweep.dry_run import estimate_s, lines
 from harness.sweep.plan import plan
 from harness.sweep.progress import SilentProgress
 from harness.sweep.sweep import Request, open_folder, run_sweep
@@ -59,6 +59,17 @@ def test_a_trace_is_looked_for_beside_the_experiment(tmp_path: Path, monkeypatch
     assert isinstance(again.workload, ServingWorkload)
     assert len(again.workload.arrivals()) == 14
     assert again.workload.trace == str(trace)
+
+
+def test_the_estimate_waits_for_the_requests_to_come() -> None:
+    """The dry run told 40 s for 18 such trials, which took 81 s: it summed the time of the requests, between which
+    nobody waited for the next one."""
+    load_of = ["workload.requests=8", "workload.arrivals_a_second=3.0", "workload.prompt=256", "workload.generated=24"]
+    trials = plan(load(SERVING, [*load_of, "workload.warmup=1"]))
+    assert 70 < estimate_s(trials[:18], 1) < 85
+    serving = load(SERVING, [*load_of, "workload.arrivals_a_second=1000.0"])
+    each_s = serving.expected_duration_s(0)
+    assert serving.workload.timed_s(8, each_s) > 8 * (each_s - 24 * 0.001), "one prompt is computed after another"
 
 
 def test_policies_are_systems_of_fail_stop_transport() -> None:

@@ -152,6 +152,26 @@ def test_a_cost_that_is_not_known_is_no_empty_cell(capsys: pytest.CaptureFixture
     assert event["not_known"].startswith("time lost and T/T0 not known: the iterations before the fault were slower")
 
 
+def test_programs_are_told_of_a_nic_that_was_not_back() -> None:
+    fault = stored.Fault(kind="nic_down", host="host1", nic="eth1", t_before_ns=1, t_after_ns=1, heal_ns=2)
+    last = record().iterations[-1].model_copy(update={"iteration": 4, "phase": "repaired", "t_ns": 2_000_002})
+    core = {"0": {"events": [{"t_ns": 1, "kind": "path_down", "nic": "eth1"}]}}
+    out = StringIO()
+    made = record(fault=fault, iterations=(*record().iterations[:-1], last), core=core)
+    JsonProgress(out).ended(TRIAL, made, 1.0, True)
+    JsonProgress(out).ended(TRIAL, record(fault=fault), 1.0, True)
+    told = [json.loads(line)["not_back"] for line in out.getvalue().splitlines()]
+    assert told == ["eth1 not back within 90 ms", ""]
+
+
+def test_a_trial_line_says_which_numbers_of_a_fault_that_comes_and_goes_are_means() -> None:
+    fault = stored.Fault(kind="flap", host="host1", nic="eth1", t_before_ns=1, t_after_ns=1)
+    line = trial_line(record(fault=fault), 1.0)
+    assert re.search(r"before 0\.1 GB/s .*mean after \S+ GB/s  T/T0 of means ", line)
+    lasting = trial_line(record(fault=fault.model_copy(update={"kind": "nic_down"})), 1.0)
+    assert "  after " in lasting and "  T/T0 1" in lasting and "mean" not in lasting
+
+
 def test_a_cost_that_is_known_for_some_trials_only_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     """As the page and the tables do: its median is not over all the trials that the line counts."""
     fault = stored.Fault(kind="flap", host="host1", nic="eth1", t_before_ns=1, t_after_ns=1)
@@ -164,7 +184,10 @@ def test_a_cost_that_is_known_for_some_trials_only_says_so(capsys: pytest.Captur
     assert table([record(fault=fault)])[0].known_in == {}
     for wide, words in (
         (200, r"lost: beyond healthy iterations; \(2/3\): known in 2 of 3\b.* \S+ \(2/3\) +27\.5 +39\.8 +\S+ \(2/3\)"),
-        (200, "before; a fault that comes and goes: mean after, T/T0 of means; mean, p99: of all iterations since the"),
+        (
+            200,
+            "before; a fault that comes and goes: median before, mean after, T/T0 mean over mean; mean, p99: of all ",
+        ),
         (40, r"T/T0 \S+ \(known in 2 of 3\), mean 27\.5 ms, p99 39\.8 ms, lost \S+ ms \(known in 2 of 3\)"),
     ):
         with pytest.MonkeyPatch.context() as patch:

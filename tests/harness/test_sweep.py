@@ -1,6 +1,7 @@
 """Whole sweeps with real processes and no network: the noop backend on this machine's noop hosts."""
 
 import errno
+import json
 import os
 import re
 import shutil
@@ -157,6 +158,33 @@ def test_a_watch_that_could_not_start_is_told_with_the_trial_and_in_the_end(
     assert told in heard
     write_report([testbed.published[0]], tmp_path / "report")
     assert "Some hosts were not watched in 1 trial" in (tmp_path / "report" / "report.html").read_text()
+
+
+def test_a_nic_that_was_held_back_after_its_heal_is_told_in_the_end(tmp_path: Path) -> None:
+    heard: list[str] = []
+
+    class Heard(Recording):
+        def closed(self, status: ExitCode, remarks: Sequence[str]) -> None:
+            heard.extend(remarks)
+
+    class Held(HostTestbed):
+        def publish(self, folder: Path) -> None:
+            (file,) = (folder / "trials").glob("a-*/trial.json")
+            trial = json.loads(file.read_text())
+            healed_ns = trial["fault"]["t_before_ns"] + 1_000_000
+            trial["fault"]["heal_ns"] = healed_ns
+            events = [(1, "path_held"), (30, "path_returned")]
+            trial["core"]["9"] = {  # no host's, so that no clock shifts it
+                "events": [
+                    {"t_ns": healed_ns + ms * 1_000_000, "kind": kind, "nic": "eth0", "cause": "flapping"}
+                    for ms, kind in events
+                ]
+            }
+            file.write_text(json.dumps(trial))
+
+    Held(tmp_path, only="system=a").sweep(Heard())
+    held = [text for text in heard if text.startswith("Held back after its heal")]
+    assert [text.partition(". ")[0].partition(": ")[2] for text in held] == ["host1 eth0 by a in 1 trial for 30 ms"]
 
 
 def test_a_trial_that_cannot_be_read_in_the_end_is_told_and_leaves_the_sweep_unknown(tmp_path: Path) -> None:

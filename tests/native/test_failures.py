@@ -255,6 +255,8 @@ def test_a_nic_that_flaps_is_held_back_and_taken_back_later(two: Rails, tmp_path
             if running.events(0, "path_held"):
                 break
         until(lambda: bool(running.events(0, "path_held")), running.output)
+        why = {("lost too often" in str(e["detail"]), e["cause"]) for e in running.events(0, "path_held")}
+        assert (True, "flapping") in why and why <= {(True, "flapping"), (False, "probation")}, why
         running.moves()
         await_all_up(running)
         assert any("stayed up long enough" in str(e["detail"]) for e in running.events(0, "path_returned"))

@@ -109,6 +109,11 @@ def test_every_metric_is_compared_unless_its_record_says_otherwise() -> None:
     for name, metric in METRICS.items():
         if metric.on_any_network:
             assert judged[name].tolerance == (0, False), name
+    tolerant = [name for name, metric in METRICS.items() if name in judged and metric.unit in ("requests", "steps",
+                "elements", "trials") and judged[name].tolerance != (0, False)]  # fmt: skip
+    assert tolerant == ["requests_hurt"], "of counts, only what is chance to a part has a tolerance"
+    guide = (Path(__file__).parents[2] / "docs" / "guides" / "serving.md").read_text()
+    assert "`harness compare` accepts two more of them" in guide and judged["requests_hurt"].tolerance == (2, False)
     for name in ("before_gbs", "before_tokens_s", "after_tokens_s", "after_ttft_p50_ms", "before_tpot_p99_ms"):
         assert judged[name].tolerance == (0.05, True)
 
@@ -561,3 +566,53 @@ def test_a_change_that_the_ends_of_the_values_leave_open_is_not_told(
     assert ("more repeats do not tell what each trial leaves open of recover_ms" in told([found], [])[-1]) == is_loose
     few = [side.head(1) for side in sides]
     assert only(compare(*few, rules(metric="recover_ms", tolerance="6 ms"))).conclusion == "too few repeats"
+
+
+LATE = [4000.0, 4100.0, 4050.0, 4020.0]
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "better", "conclusion", "interval"),
+    [
+        ([4, 5, 4, 5], [None] * 4, None, "regression", "or more"),
+        ([4, 5, 4, 5], [4, None, None, None], None, "not known in NEW", ""),  # no change is shown by 4 and 4000
+        ([None] * 4, [4, 5, 4, 5], None, "better", "or less"),
+        ([4, 5, 4, 5], [None] * 4, "higher", "better", "or more"),
+        ([None] * 4, [4, 5, 4, 5], "higher", "regression", "or less"),
+        ([9000, 9100, 9000, 9100], [None] * 4, None, "not known in NEW", ""),  # it may be less or more
+        ([None] * 4, [9000, 9100, 9000, 9100], None, "not known in BASE", ""),
+        ([None] * 4, [None] * 4, None, "not known in NEW", ""),
+        ([3000, 3100, 3000, 3100], [None] * 4, None, "worse, not shown to be beyond it", "or more"),
+    ],
+)
+@pytest.mark.parametrize("tolerance", ["50 %", "1500 ms"])
+def test_trials_that_ended_before_a_value_was_known_are_judged_by_what_it_is_more_than(
+    frames: tuple[pd.DataFrame, pd.DataFrame],
+    base: list[float | None],
+    new: list[float | None],
+    better: str | None,
+    conclusion: str,
+    interval: str,
+    tolerance: str,
+) -> None:
+    """A NIC that never carried again in NEW, and after 4 ms in BASE, was *not known in NEW*."""
+
+    def side(frame: pd.DataFrame, values: list[float | None]) -> pd.DataFrame:
+        own = frame[(frame["system"] == "balance") & (frame["scenario"] != "healthy")].head(4)
+        exceeds = [{"return_ms": late} if value is None else {} for value, late in zip(values, LATE, strict=True)]
+        return own.assign(return_ms=pd.Series(values, own.index, dtype=float), exceeds=exceeds)
+
+    frames_ = tuple(side(frame, values) for frame, values in zip(frames, (base, new), strict=True))
+    asked = rules(metric="return_ms", tolerance=tolerance, **({"direction": better} if better else {}))
+    found = only(compare(*frames_, asked))
+    assert found.conclusion == conclusion
+    assert interval in cells(found)[7]
+    assert is_open([found]) == conclusion.startswith("not known")
+    lines = "\n".join(told([found], []))
+    assert "are in no change" not in lines
+    assert ("That decides nothing of return_ms of balance" in lines) == (not interval)
+    record = json.loads(as_json("a", "b", [found], []))["findings"][0]
+    if None in base:
+        assert (cells(found)[3], record["base_at_least"]) == ("4035 or more", 4035)
+    if new == [None] * 4:
+        assert (cells(found)[4], record["new_at_least"]) == ("4035 or more", 4035)

@@ -13,12 +13,13 @@ import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.image import imread
 from matplotlib.markers import MarkerStyle
 from synthetic_run import make_run
 
 from harness.systems.catalogue import CATALOGUE
 from r2ccl_core.schedules.r2cc_all_reduce import predicted_ratio
-from reports import columns, palette, stats
+from reports import columns, embed, palette, stats
 from reports.core_log import core_events
 from reports.figures import (
     aftermath,
@@ -211,6 +212,28 @@ def test_the_first_figure_has_a_row_a_system_and_says_so_in_words(frame: pd.Data
     said = overview.result(lines)
     assert re.search(r"failstop, nic_down: 0\.\d+ GB/s healthy, stopped;", said)
     assert re.search(r"balance, nic_down: 0\.\d+ GB/s healthy, 0\.\d+ after the fault, \d+ ms lost", said)
+
+
+def test_no_bar_hides_a_dot_of_the_aftermath(frame: pd.DataFrame) -> None:
+    """A single trial was hidden behind its median, so that no system could be told."""
+    single = frame.drop_duplicates(["system", "size_bytes"]).query("size_bytes == size_bytes.max()")
+    assert all(line.get_marker() != "None" for line in aftermath.draw(single).axes[0].lines)
+    assert "bars" not in aftermath.caption(single) and "every dot is one trial, the bars" in aftermath.caption(frame)
+    lines = aftermath.draw(frame).axes[0].lines
+    dots, bars = ([x for x in lines if (x.get_marker() != "None") is with_dots] for with_dots in (True, False))
+    assert bars and min(dot.get_zorder() for dot in dots) > max(bar.get_zorder() for bar in bars)
+
+
+def test_a_long_label_is_whole_in_every_kind_of_file(frame: pd.DataFrame, tmp_path: Path) -> None:
+    """The PNG has the layout of the SVG: its letters were wider, and the first one began outside."""
+    named = [frame.assign(system=frame["system"] + f" (simulated) (run {run}), eth0 of host1 flapping"[:42])
+             for run in range(6)]  # fmt: skip
+    drawn = overview.draw(headline(pd.concat(named)))
+    labels = [label.get_text() for label in drawn.axes[0].get_yticklabels()]
+    assert len(labels) == 18 and max(map(len, labels)) == overview.LABEL and not any("\n" in each for each in labels)
+    embed.save(drawn, tmp_path, "long", "", "")
+    dark = imread(tmp_path / "long.png")[..., :3].min(axis=2) < 0.6
+    assert np.flatnonzero(dark.any(axis=0))[0] >= 6, "pixels, of 9"
 
 
 def test_aftermath_has_one_dot_a_trial_and_stage(frame: pd.DataFrame) -> None:

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from itertools import pairwise, product
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from reports.overview import Row, overview, scope_note, small_print
 from reports.page import html
 from reports.report import content
 from reports.screens import screen_of
-from reports.summary import sentences
+from reports.summary import _screen, sentences
 from reports.wording import number
 
 SYSTEMS = ("failstop", "hot_repair", "balance")
@@ -336,6 +337,14 @@ def test_a_run_without_a_conclusive_trial_says_why_and_keeps_the_unit(frame: pd.
     assert screen_of(headline(none)).unit == "GB/s"
 
 
+def test_the_words_and_the_table_are_of_one_screen(frame: pd.DataFrame) -> None:
+    """Words took the first screen of the workload, and the table the first with a number."""
+    in_ms = frame.assign(before_gbs=float("nan"), after_gbs=float("nan"))
+    assert [screen_of(headline(some)).unit for some in (frame, in_ms)] == ["GB/s", "ms"]
+    for some in (frame, in_ms):
+        assert _screen(some) is screen_of(headline(some))
+
+
 def test_of_many_cells_without_a_fault_the_first_are_shown(frame: pd.DataFrame) -> None:
     healthy = frame.assign(faulted=False, status="ok", lost_ms=float("nan"))
     assert figure.caption(of_two_runs(healthy)).endswith(
@@ -393,6 +402,16 @@ def test_the_table_and_the_figure_of_many_cells_are_on_the_first_screen(page: tu
     opened.send("Emulation.setEmulatedMedia", media="print")
     opened.send("Emulation.setDeviceMetricsOverride", width=703, height=1032, deviceScaleFactor=1, mobile=False)
     assert bottom(opened, "#first table") < bottom(opened, "#first figure") < 1032
+    assert opened.evaluate("document.documentElement.scrollWidth") <= 703, "all numbers, with faults and collectives"
+    heads = "[...document.querySelectorAll('#first th')].filter(e => e.offsetWidth).map(e => e.firstChild.textContent)"
+    assert {"mean", "p99"} <= set(opened.evaluate(heads)), "which paper did not have"
+    assert opened.evaluate("document.querySelector('#first table').getBoundingClientRect().right") <= 703
+    numbers = "[...document.querySelectorAll('#first td strong')]"
+    assert opened.evaluate(f"{numbers}.every(e => e.getClientRects().length === 1)"), "no number is broken"
+    size = "e => parseFloat(getComputedStyle(e).fontSize)"
+    assert opened.evaluate(f"{numbers}.every(e => ({size})(e) >= 10)"), "7.5 pt"
+    note = "document.querySelector('#first .note')"
+    assert opened.evaluate(f"({size})({note}) < ({size})(document.body)"), "small print was larger than the text"
 
 
 SHOWN = "[...document.querySelectorAll('{}')].filter(e => e.checkVisibility()).map(e => e.textContent).join()"
@@ -465,6 +484,8 @@ def test_a_run_without_the_largest_size_has_its_rows_and_says_its_size(frame: pd
     few = [line for line in lines if line.scenario == "nic_down" and line.points["collective"] == "all_reduce"]
     assert "balance (run 2), 64KiB" in figure.names(figure.shown(few))
     assert not any("MiB" in name for name in figure.names(figure.shown(headline(frame))))
+    without = [replace(line, size_bytes=0) if line.system == "balance (run 2)" else line for line in few]
+    assert "balance (run 2)" in figure.names(figure.shown(without)), "no dash where there is no size, as of training"
 
 
 def test_the_latest_stop_of_all_sizes_stands_with_its_size(frame: pd.DataFrame) -> None:

@@ -1,20 +1,26 @@
 """The list of metrics: each is one record, each is defined once, and each value equals what the iterations say."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
 from harness.experiment.bounds import BoundModel, bound_mistakes
+from harness.sweep.console import trial_line
 from harness.sweep.summary import told
-from reports import columns, machine, rows
+from reports import columns, machine, page, rows, tables
+from reports.headline import headline
 from reports.held_back import held_back
+from reports.load import LoadedRun
+from reports.measures import trial_frame
 from reports.metrics import METRICS
 from reports.metrics.metric import Metric
 from reports.metrics.view import View
+from reports.not_back import not_back, not_back_within
 from reports.rules import Rules
-from reports.trial import Evidence, Fault, Iteration, Phase, Status, Trial
+from reports.trial import Evidence, Fault, Iteration, Phase, Run, Status, Trial
 
 MS = 1_000_000
 
@@ -178,6 +184,74 @@ def test_a_nic_that_is_held_back_carries_again_when_the_hold_is_over(
 
 
 @pytest.mark.parametrize(
+    ("events", "heal_from_ms", "expected"),
+    [
+        ([(56, "link_up", "b"), (58, "path_returned", "b")], None, 0),
+        # A path that takes longer is not the first; another loss is another one.
+        ([(56, "link_up", "b"), (58, "path_returned", "b"), (75, "path_returned", "b")], None, 0),
+        ([(56, "link_up", "b"), (58, "path_returned", "b"), (75, "path_down", "b"), (90, "path_held", "b")], None, 0),
+        # No link comes up when a black hole ends: a path that returns before the heal began is lost again when used.
+        ([(58, "path_returned", "b")], 55, 0),
+        ([(50, "path_returned", "b"), (75, "path_returned", "b")], 55, 15),
+        ([(58, "path_returned", "b"), (75, "path_returned", "b")], None, 15),  # when it began was not stored
+        # Held back, or lost once more, before the heal was over.
+        ([(56, "link_up", "b"), (58, "path_returned", "b"), (59, "path_held", "b")], None, None),
+        ([(58, "path_returned", "b"), (59, "path_held", "b"), (90, "path_returned", "b")], 55, 30),
+        ([(58, "path_returned", "b"), (59, "path_down", "b"), (64, "path_returned", "b")], 55, 4),
+        # The core sees the last loss of a flap only when the heal is over.
+        (
+            [(20, "link_up", "b"), (21, "path_returned", "b"), (61, "link_down", "b"), (62, "path_down", "b"),
+             (63, "link_up", "b"), (65, "path_returned", "b")],
+            None, 5,
+        ),
+    ],
+)  # fmt: skip
+def test_a_nic_that_carries_when_the_heal_is_over_returned_at_once(
+    events: list[tuple[int, str, str]], heal_from_ms: int | None, expected: float | None
+) -> None:
+    of = logged(*LOST, *events)
+    assert of.fault is not None
+    began = () if heal_from_ms is None else ({"heal_from_ns": (30 + heal_from_ms) * MS},)
+    healed = of.model_copy(
+        update={
+            "fault": of.fault.model_copy(update={"heal_ns": 90 * MS}),
+            "evidence": Evidence(strikes=began),
+        }
+    )
+    assert value("return_ms", healed) == expected
+    assert METRICS["return_ms"].exceeds(View(healed)) == (None if expected is not None else 60)
+
+
+def test_a_trial_that_was_over_before_the_heal_tells_no_return() -> None:
+    of = logged(*LOST, (56, "link_up", "b"), (58, "path_returned", "b"))
+    assert of.fault is not None
+    assert (
+        value("return_ms", of.model_copy(update={"fault": of.fault.model_copy(update={"heal_ns": 170 * MS})})) is None
+    )
+
+
+@pytest.mark.parametrize(
+    ("cause", "peer", "expected"),
+    [
+        ("probation", "p", 1),  # it carried for 19 ms
+        ("probation", "q", 60),  # of another pair, which has not carried yet
+        ("flapping", "p", 60),  # the sender's hold of a path whose receiver told the return
+    ],
+)
+def test_a_probation_that_begins_once_the_nic_carries_again_is_no_part_of_its_return(
+    cause: str, peer: str, expected: float
+) -> None:
+    of = logged(*LOST, (61, "path_returned", "b"), (80, "path_held", "b"), (120, "path_returned", "b"))
+    assert of.fault is not None
+    for event in of.core["0"]["events"]:
+        event |= {"peer": "p"}
+        if event["kind"] == "path_held":
+            event |= {"peer": peer, "cause": cause}
+    healed = of.model_copy(update={"fault": of.fault.model_copy(update={"heal_ns": 90 * MS})})
+    assert value("return_ms", healed) == expected
+
+
+@pytest.mark.parametrize(
     ("events", "expected"),
     [
         ([*LOST, (61, "path_returned", "b"), (62, "path_held", "b")], 60),  # it is held back to the end of the trial
@@ -199,12 +273,37 @@ def test_a_nic_that_did_not_carry_again_before_the_trial_ended_was_out_at_least_
     assert METRICS["before_ms"].exceeds(View(healed)) is None
 
 
+def test_a_speed_after_the_repair_is_told_to_be_without_a_nic_that_was_not_back() -> None:
+    def ended(*events: tuple[int, str, str]) -> Trial:
+        of = logged(*LOST, *events)
+        assert of.fault is not None
+        last = of.iterations[-1].model_copy(update={"phase": "repaired", "t_ns": 95 * MS, "duration_ns": 55 * MS})
+        healed = of.fault.model_copy(update={"heal_ns": 90 * MS})
+        return of.model_copy(update={"fault": healed, "iterations": (*of.iterations[:-1], last)})
+
+    out, back = ended((50, "link_up", "b")), ended((50, "link_up", "b"), (62, "path_returned", "b"))
+    assert not_back_within(out) == "b not back within 60 ms" and "b not back within 60 ms" in trial_line(out, 1.0)
+    assert "a b by s in 2 trials, 60 ms after the heal. Speeds once everything is healed are without it" in not_back(
+        [out, out, back]
+    )
+    assert not_back_within(back) == not_back([back]) == ""
+    assert not_back([logged(*LOST)]) == "", "nothing is told of the time after the repair"
+    made = tuple(each.model_copy(update={"trial_id": f"t-r{r}", "repeat": r}) for r, each in enumerate((out, back)))
+    run = LoadedRun(Path("nowhere"), Run(experiment={"name": "x"}, started="now", finished="later"), made)
+    line = headline(trial_frame([run]))[0]
+    assert line.without_nic(METRICS["repaired_gbs"]) == "NIC not back in 1 of 2"
+    assert "NIC not back in 1 of 2" in tables.cell_of(line, METRICS["repaired_gbs"])
+    assert "NIC not back in 1 of 2" in page.told(line, METRICS["repaired_gbs"])
+    assert line.without_nic(METRICS["after_gbs"]) == ""
+    assert "checked,not_back" in tables.comma_separated([line])
+
+
 def test_a_healed_nic_that_is_held_back_is_told_with_its_reason() -> None:
-    def told(*events: tuple[int, str, str], why: str = "lost too often lately: carries nothing until ...") -> str:
+    def told(*events: tuple[int, str, str], cause: str = "flapping") -> str:
         of = logged(*LOST, *events)
         assert of.fault is not None
         for event in of.core["0"]["events"]:
-            event["detail"] = why
+            event |= {"cause": cause, "detail": "words that may change"}
         return held_back([of.model_copy(update={"fault": of.fault.model_copy(update={"heal_ns": 90 * MS})})] * 2)
 
     to_the_end = told((61, "path_returned", "b"), (62, "path_held", "b"))
@@ -214,7 +313,7 @@ def test_a_healed_nic_that_is_held_back_is_told_with_its_reason() -> None:
     assert "a b by s in 2 trials for 30 ms." in told((62, "path_held", "b"), (90, "path_returned", "b"))
     assert told((61, "path_returned", "b")) == "", "nothing held it back"
     assert told((62, "path_held", "c")) == "", "another NIC"
-    assert told((62, "path_held", "b"), why="probation: carries nothing until ...") == "", "no damping"
+    assert told((62, "path_held", "b"), cause="probation") == "", "no damping"
 
 
 def test_the_same_fault_again_ends_the_first_loss() -> None:

@@ -3,10 +3,12 @@
 import base64
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from chromium_page import ChromiumPage, chromium
-from synthetic_run import make_run
+from served_trials import trial
+from synthetic_run import make_run, stored_run
 
 from reports.report import write_report
 
@@ -86,6 +88,22 @@ def test_the_page_is_no_wider_than_a_small_screen(page: ChromiumPage, width: int
     assert page.evaluate("getComputedStyle(document.querySelector('.wide')).overflowX") == "auto"
 
 
+@pytest.mark.usefixtures("undrawn")
+def test_what_requests_measured_makes_no_page_wider_than_its_screen(tmp_path: Path) -> None:
+    folder = stored_run(tmp_path, "served", trial("dies", [2_611_425_246.0] * 5))
+    with ChromiumPage(chromium() or "", tmp_path / "profile") as served:
+        served.open(write_report(folder))
+        served.evaluate("document.querySelectorAll('.trial, .inner').forEach(d => { d.open = true; })")
+        assert served.evaluate("document.querySelectorAll('.inner tbody tr').length") == 6
+        for width in (420, 1366):
+            served.send(
+                "Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=width < 600
+            )
+            assert served.evaluate("document.documentElement.scrollWidth") <= width
+        box = "document.querySelector('.inner .wide')"
+        assert served.evaluate(f"{box}.scrollWidth <= {box}.clientWidth + 1"), "on a usual screen it is whole"
+
+
 def test_on_a_usual_screen_the_table_of_all_numbers_is_whole(page: ChromiumPage) -> None:
     page.send("Emulation.setDeviceMetricsOverride", width=1280, height=900, deviceScaleFactor=1, mobile=False)
     assert page.evaluate("(t => t.scrollWidth <= t.clientWidth)(document.querySelector('#table .wide'))")
@@ -93,16 +111,51 @@ def test_on_a_usual_screen_the_table_of_all_numbers_is_whole(page: ChromiumPage)
     assert page.evaluate("Math.max(...[...document.querySelectorAll('#table tbody tr')].map(r => r.offsetHeight))") < 75
 
 
+HINT = "e => getComputedStyle(e, '::before').content.includes('Scroll sideways')"
+"""Whether a place says that it scrolls."""
+WRONG = f"""[...document.querySelectorAll('.wide')].filter(e => e.checkVisibility())
+  .filter(e => (e.scrollWidth > e.clientWidth + 1) !== ({HINT})(e)).length"""
+"""How many places say so and do not scroll, or scroll and do not say so."""
+ALL_NUMBERS = "document.querySelector('#table .wide')"
+
+
+def settle(page: ChromiumPage, width: int) -> None:
+    """Makes the window so wide, and waits until the page has seen it."""
+    page.send("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=width < 600)
+    page.evaluate("new Promise(r => requestAnimationFrame(() => requestAnimationFrame(() => r(1))))")
+
+
 def test_the_first_table_fits_and_what_does_not_says_that_it_scrolls(page: ChromiumPage) -> None:
-    cut = "[...document.querySelectorAll('.wide')].filter(e => e.scrollWidth > e.clientWidth + 1)"
-    said = "[...document.querySelectorAll('.wide.cut')]"
-    later = "new Promise(r => requestAnimationFrame(() => requestAnimationFrame(r)))"
     for width in (1366, 1000):
-        page.send("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False)
-        page.evaluate(f"{later}.then(() => 1)")
+        settle(page, width)
         assert page.evaluate("(e => e.scrollWidth <= e.clientWidth)(document.querySelector('#first .wide'))"), width
-        assert page.evaluate(f"{cut}.length") == page.evaluate(f"{said}.length"), width
+        assert page.evaluate(WRONG) == 0, width
     page.send("Emulation.clearDeviceMetricsOverride")
+
+
+def test_all_numbers_say_that_they_scroll_where_they_do_and_only_there(page: ChromiumPage) -> None:
+    """On a phone they always do; on a usual screen with more columns than this run has."""
+    try:
+        settle(page, 420)
+        assert page.evaluate(f"({HINT})({ALL_NUMBERS})") and page.evaluate(WRONG) == 0
+        settle(page, 1366)
+        assert not page.evaluate(f"({HINT})({ALL_NUMBERS})") and page.evaluate(WRONG) == 0
+        more = f"{ALL_NUMBERS}.querySelectorAll('tr').forEach(r => r.append(...Array.from({{length: 12}}, () => "
+        page.evaluate(f"{more} Object.assign(r.cells[3].cloneNode(true), {{className: 'n added'}}))))")
+        settle(page, 1366)
+        assert page.evaluate(f"({HINT})({ALL_NUMBERS})") and page.evaluate(WRONG) == 0
+        page.evaluate(f"{ALL_NUMBERS}.scrollLeft = 1e4")
+        sticks = f"getComputedStyle({ALL_NUMBERS}, '::before').position"
+        assert page.evaluate(sticks) == "sticky", "it is seen also where the table is scrolled"
+        page.send("Emulation.setEmulatedMedia", media="print")
+        assert not page.evaluate(f"({HINT})({ALL_NUMBERS})"), "paper does not scroll"
+        page.send("Emulation.setEmulatedMedia", media="")
+        page.evaluate("document.querySelectorAll('.added').forEach(e => e.remove())")
+        settle(page, 1366)
+        assert not page.evaluate(f"({HINT})({ALL_NUMBERS})") and page.evaluate(WRONG) == 0
+    finally:
+        page.send("Emulation.setEmulatedMedia", media="")
+        page.send("Emulation.clearDeviceMetricsOverride")
 
 
 def test_on_a_telephone_the_first_table_fits_and_the_figure_has_its_own_form(page: ChromiumPage) -> None:

@@ -294,6 +294,16 @@ def told(
     return found.took_ns / MS, found.most_ns / MS
 
 
+def test_a_host_that_the_system_leaves_does_not_recover() -> None:
+    """It sends keep-alives at once, so at its later speed from the first millisecond on: back after 0 ms, it read."""
+    samples = paused(usual_ms=2)
+    gone = samples["t_ns"] > FAULT
+    lost = samples[~gone].groupby("nic")["tx_bytes"].max()
+    samples.loc[gone, "tx_bytes"] = samples["nic"].map(lost) + (samples["t_ns"] - FAULT) // MS * 20
+    after = FAULT + 200 * MS, FAULT + 590 * MS
+    assert recovery(throughput(samples), "host0", "eth1", FAULT, after[0], after, HEALTHY) is None
+
+
 @pytest.mark.parametrize(
     ("stop", "by_means", "told_now"),
     [

@@ -207,6 +207,17 @@ def test_the_projects_targets_are_in_its_own_experiments_only(tmp_path: Path) ->
     assert "Stall of the hit iteration" in without_figures(folder)
 
 
+@pytest.mark.usefixtures("undrawn")
+def test_a_slow_iteration_has_a_bandwidth(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, sizes={1 << 10: 4}, systems={"balance": 2}, repeats=1, counters=False)
+    (path,) = folder.glob("trials/*/trial.json")
+    values = json.loads(path.read_text())
+    values["iterations"][-1]["busbw_gbs"] = 3.17e-05
+    path.write_text(json.dumps(values))
+    (listed,) = re.findall(r'details class="inner".*?</details>', write_report(folder).read_text(), re.DOTALL)
+    assert ">0.000032</td>" in listed, "with four decimals it was 0.0000"
+
+
 def test_axes_are_columns_of_the_table(tmp_path: Path) -> None:
     folder = small(tmp_path)
     for path in list(folder.glob("trials/*/trial.json")):
@@ -236,7 +247,7 @@ def test_several_runs_stand_in_one_report_told_apart(tmp_path: Path) -> None:
     assert html_text.partition("<main>")[0].count("One of three NICs goes down") == 1, "both are told to be the same"
     marks = {}
     for row in html_text.partition("<tbody>")[2].partition("</tbody>")[0].split("<tr>")[1:]:
-        color, glyph, name = re.findall(r'class="mark (s[0-9])" aria-hidden="true">(.)</span> ([^<]+)<', row)[0]
+        color, glyph, name = re.findall(r'class="mark (s[0-9])" aria-hidden="true">(.)</span>&nbsp;([^<]+)<', row)[0]
         marks[name] = (color, glyph)
     for system in ("failstop", "hot_repair", "balance"):
         one, other = marks[f"{system} (run 1)"], marks[f"{system} (run 2)"]

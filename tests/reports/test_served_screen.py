@@ -17,7 +17,7 @@ from reports.load import load_folders
 from reports.measures import trial_frame
 from reports.overview import first_tables, overview, remarks
 from reports.report import write_report
-from reports.screens import MIXED, SCREENS, UNTRAINED, screen_of, words_of
+from reports.screens import MIXED, SCREENS, UNTRAINED, screen_for, screen_of
 from reports.setting import Setting
 from reports.summary import scope, sentences
 from reports.trial import Trial
@@ -148,7 +148,7 @@ def test_a_workload_has_one_screen_and_several_share_a_figure(tmp_path: Path) ->
     collective = make_run(tmp_path, repeats=1, sizes={1 << 20: 4}, counters=False)
     lines = headline(trial_frame(load_folders([served, collective])))
     assert screen_of(lines) is UNTRAINED and set(SCREENS) == {"collective", "training", "serving"}
-    assert words_of(["training", "serving"]) is MIXED and "Other losses" in MIXED.terms
+    assert screen_for(["training", "serving"], lambda metric: True) is MIXED and "Other losses" in MIXED.terms
     assert "Other losses" not in UNTRAINED.terms, "neither run trains"
     assert figure.caption(lines).startswith("Time of an iteration, healthy (hollow) and after"), "as its axis says"
     assert "(of collective alone)" in figure.caption(lines)
@@ -197,3 +197,28 @@ def test_on_paper_no_number_is_cut_and_letters_are_readable(tmp_path: Path) -> N
             )
             first = "document.querySelector('table.overview')"
             assert page.evaluate(f"{first}.scrollWidth <= {first}.parentElement.clientWidth"), width
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(chromium() is None, reason="no chromium on this machine")
+def test_two_first_tables_stand_in_rows_on_a_phone_and_leave_room_for_the_figure_on_paper(tmp_path: Path) -> None:
+    served = stored_run(tmp_path, "serving", *TRIALS, *STOPPED)
+    collective = make_run(tmp_path, repeats=1, sizes={1 << 20: 4, 8 << 20: 4}, counters=False)
+    with ChromiumPage(chromium() or "", tmp_path / "profile") as page:
+        page.open(write_report([served, collective], tmp_path / "both"))
+        page.send("Emulation.setDeviceMetricsOverride", width=420, height=900, deviceScaleFactor=1, mobile=True)
+        rows = """[...document.querySelectorAll('table.overview.dense tbody tr')].flatMap(row => {
+          const cells = [...row.querySelectorAll('td[data-label]')];
+          const beside = Object.values(Object.groupBy(cells, cell => cell.offsetTop));
+          return beside.map(some => new Set(some.map(cell => cell.querySelector('strong').offsetTop)).size) })"""
+        found = page.evaluate(rows)
+        assert len(found) >= 6 and set(found) == {1}, "numbers beside each other are at one height"
+        page.send("Emulation.setEmulatedMedia", media="print")
+        page.send("Emulation.setDeviceMetricsOverride", width=703, height=1032, deviceScaleFactor=1, mobile=False)
+        bottom = page.evaluate("document.querySelector('#first img').getBoundingClientRect().bottom + scrollY")
+        assert bottom < 1032 * 2 / 3, "two tables of two systems each, and the figure"
+        tables = "[...document.querySelectorAll('#first table')]"
+        assert page.evaluate(f"{tables}.every(t => t.getBoundingClientRect().right <= 703)")
+        assert "</span>&nbsp;balance" in page.evaluate("document.querySelector('#first').innerHTML"), (
+            "no mark stands alone"
+        )

@@ -13,8 +13,9 @@ from reports.load import load_folder
 from reports.measures import trial_frame
 from reports.page import number
 from reports.setting import Setting
+from reports.stats import Difference
 from reports.stolen import stolen_time
-from reports.summary import scope, sentences
+from reports.summary import _compared, scope, sentences
 from reports.targets import targets
 from reports.trial import Evidence, Trial
 
@@ -54,6 +55,12 @@ def test_a_difference_is_told_only_where_it_shows(frame: pd.DataFrame) -> None:
     assert "hot_repair took 1.3" in told(frame)
     same = frame.assign(after_ms=frame["after_ms"].where(frame["mode"] == 0, [100 + n % 3 for n in range(len(frame))]))
     assert "no difference shown between hot_repair and balance" in told(same)
+
+
+def test_an_interval_that_shows_a_difference_does_not_end_at_none() -> None:
+    found = Difference(1.018, 1.0006, 1.0357, 3, "more")
+    text = _compared(found, "sim", "balance", "")
+    assert "sim took 1.02 times as long as balance (interval 1.001 to 1.04, 3 pairs)" in text
 
 
 def test_systems_of_different_runs_are_no_pair(frame: pd.DataFrame) -> None:
@@ -136,6 +143,8 @@ def test_several_scenarios_are_told_by_name_and_have_no_common_median(tmp_path: 
     lost = r" and lost \S+ ms against healthy iterations over the whole trial \(at 1MiB, at most \S+ ms\)"
     rest = "; 3 of 9 trials have no comparable iterations both before and after the fault"
     assert re.search(rf"to {2 * balance:.2f} \(slow, 1MiB\){lost}{rest}", text), text
+    same = told(pd.concat([one, other.assign(slowdown=one["slowdown"] * 1.0001), gone]))
+    assert f", T/T0 {balance:.2f} (nic_down, 1MiB; slow, 1MiB) and lost" in same, "no span of one number"
     slowed = gone.assign(
         disturbed=gone["status"].map({"ok": "slowed"}).fillna(""), disturbed_slowdown=gone["status"] == "ok"
     )

@@ -263,6 +263,16 @@ def test_speeds_of_a_fault_that_comes_and_goes_are_of_all_steps_since(tmp_path: 
     assert "over all steps since" in flapping
 
 
+def test_a_speed_after_the_repair_without_the_nic_says_so(tmp_path: Path) -> None:
+    dies = trial("dies", LOSSES)
+    assert dies.fault is not None
+    lost = {"t_ns": 1_260_000_000, "kind": "path_down", "nic": "eth0"}
+    healed = dies.fault.model_copy(update={"heal_ns": 1_499_000_000})
+    out = dies.model_copy(update={"fault": healed, "core": {"0": {"events": [lost]}}})
+    assert "10000 after the repair (NIC not back in 1 of 1)" in told(stored_run(tmp_path / "out", "training", out))[1]
+    assert "NIC not back" not in told(stored_run(tmp_path / "unhealed", "training", dies))[1]
+
+
 def test_what_a_step_costs_is_not_known_where_t_over_t0_is_not(tmp_path: Path) -> None:
     noisy = trial("dies", LOSSES, evidence={"comes_and_goes": True})
     phases = ["before"] * 4 + ["hit"] + ["after"] * 3
@@ -307,6 +317,7 @@ def test_the_page_is_made_and_names_steps(tmp_path: Path) -> None:
     assert "6 steps</summary>" in page and "loss 5.5" in page and "tokens/s" in page
     assert "nccl-tests" not in page, "no bus bandwidth is in its tables"
     assert measures({"forward_ms": 17.334, "loss": 5.5}) == "forward 17.334 ms, loss 5.5"
+    assert measures({"answer": 2_611_425_246.0}) == "answer 2611425246", "as rows.csv has it"
 
 
 @pytest.mark.parametrize(("last", "bad"), [(LOSSES[-1], False), (4.25, True)])

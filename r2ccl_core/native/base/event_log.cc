@@ -8,8 +8,8 @@
 
 namespace r2ccl {
 
-void EventLog::Add(std::string kind, std::string nic, std::string peer, std::string detail) {
-  Event event{WallNs(), std::move(kind), std::move(nic), std::move(peer), std::move(detail)};
+void EventLog::Add(std::string kind, std::string nic, std::string peer, std::string detail, std::string cause) {
+  Event event{WallNs(), std::move(kind), std::move(nic), std::move(peer), std::move(detail), std::move(cause)};
   {
     MutexLock lock(mutex_);
     if (events_.size() == kCapacity) events_.pop_front();

@@ -17,7 +17,8 @@ struct Event {
   std::string kind;    // such as path_down; docs/guides/nccl.md has the list
   std::string nic;     // local NIC, may be empty
   std::string peer;    // address of the other end, may be empty
-  std::string detail;  // one line
+  std::string detail;  // one line, for people
+  std::string cause;   // of some kinds, for programs: docs/guides/nccl.md has the list
 };
 
 // Thread-safe. Keeps the newest `kCapacity` events.
@@ -25,7 +26,7 @@ class EventLog {
  public:
   static constexpr size_t kCapacity = 4096;
 
-  void Add(std::string kind, std::string nic, std::string peer, std::string detail);
+  void Add(std::string kind, std::string nic, std::string peer, std::string detail, std::string cause = "");
   // The newest events, at most `most`, the oldest of them first.
   std::vector<Event> Snapshot(size_t most = kCapacity) const;
   // How many were ever added.

@@ -83,6 +83,7 @@ void EncodeEvent(const Event& event, Json* json) {
   json->Field("nic", event.nic);
   json->Field("peer", event.peer);
   json->Field("detail", event.detail);
+  json->Field("cause", event.cause);
   json->Close('}');
 }
 

@@ -243,6 +243,7 @@ nb::dict Stats(Net& net) {
     entry["nic"] = event.nic;
     entry["peer"] = event.peer;
     entry["detail"] = event.detail;
+    entry["cause"] = event.cause;
     events.append(entry);
   }
   nb::dict stats;

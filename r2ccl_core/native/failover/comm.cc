@@ -120,8 +120,8 @@ void Comm::HangUp() {
   }
 }
 
-void Comm::Log(const char* kind, const Path& path, const std::string& detail) {
-  environment_->log.Add(kind, path.nic < 0 ? "" : nic(path).name, r2ccl::ToString(path.remote), detail);
+void Comm::Log(const char* kind, const Path& path, const std::string& detail, const char* cause) {
+  environment_->log.Add(kind, path.nic < 0 ? "" : nic(path).name, r2ccl::ToString(path.remote), detail, cause);
 }
 
 void Comm::Advance(Path& path, PathEvent event) {
@@ -150,7 +150,8 @@ void Comm::MarkUp(Path& path, bool hold) {
   if (hold) {
     Log("path_held", path,
         "lost too often lately: carries nothing until it has stayed up for " +
-            std::to_string(path.flaps.HoldMs(environment_->params, path.progress_ns)) + " ms");
+            std::to_string(path.flaps.HoldMs(environment_->params, path.progress_ns)) + " ms",
+        "flapping");
     path.told_up = true;
   } else if (!IsOnProbation(path)) {
     TellUp(path);

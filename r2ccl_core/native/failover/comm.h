@@ -342,7 +342,7 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
   const Nic& nic(const Path& path) const { return environment_->nics[static_cast<size_t>(path.nic)]; }
   NicTraffic& counters(const Path& path) { return environment_->counters[static_cast<size_t>(path.nic)]; }
   NicState& nic_state(const Path& path) const { return environment_->nic_states[static_cast<size_t>(path.nic)]; }
-  void Log(const char* kind, const Path& path, const std::string& detail);
+  void Log(const char* kind, const Path& path, const std::string& detail, const char* cause = "");
   void Complete(Request* request, Request::State state);
 
   // One isend or irecv that the connection has not seen yet.

@@ -36,7 +36,7 @@ void Comm::TellProbation(Path& path, const std::string& why) {
   std::string until = needed_ns == 0
                           ? "one test of packets of full size has come back clean"
                           : "test packets have come back clean for " + std::to_string(needed_ns / kMillisecond) + " ms";
-  Log("path_held", path, why + ": carries nothing until " + until);
+  Log("path_held", path, why + ": carries nothing until " + until, "probation");
 }
 
 // Whether another of the own NICs has as much to do as shows what it drains, or had lately.

@@ -101,6 +101,11 @@ TEST_P(Damped, APathThatComesAndGoesStandsReadyAndCarriesNothing) {
     EXPECT_EQ(CountEvents(*pair.sender, "path_held"), 1u);
   }
   EXPECT_TRUE(AnyEvent(*pair.sender, "path_held", "lost too often"));
+  for (const Event& event : pair.sender->environment().log.Snapshot()) {
+    if (event.detail.starts_with("lost too often")) {
+      EXPECT_EQ(event.cause, "flapping");
+    }
+  }
 }
 
 TEST_P(Damped, AHeldPathComesBackByItself) {

@@ -1,0 +1,46 @@
+"""Healed NICs that did not carry again before their trial ended: what is told of the time after the repair is without
+them, and says so. Pure."""
+
+from collections.abc import Iterable
+
+from reports.held_back import held_back
+from reports.metrics import METRICS
+from reports.metrics.view import View
+from reports.trial import Trial
+from reports.wording import number, plural
+
+
+def not_back(trials: Iterable[Trial]) -> str:
+    """One sentence about the `trials` whose NIC was not back, by system; empty if there are none. Those whose NIC was
+    held back to the end have their own (`reports.held_back`)."""
+    out: dict[tuple[str, str], list[float]] = {}
+    for trial in trials:
+        if trial.fault is not None and (ms := _out_for(trial)) is not None and not held_back([trial]):
+            out.setdefault((trial.shown_system, f"{trial.fault.host} {trial.fault.nic}"), []).append(ms)
+    told = [
+        f"{nic} by {system} in {plural(len(times), 'trial')}, {_ends(times)} ms after the heal"
+        for (system, nic), times in out.items()
+    ]
+    if not told:
+        return ""
+    return (
+        f"Did not carry again before the trial ended: {'; '.join(told)}. Speeds once everything is healed are without "
+        "it there; a trial that goes on for longer shows its return."
+    )
+
+
+def not_back_within(trial: Trial) -> str:
+    """``eth1 not back within 34 ms``, of one trial."""
+    ms = _out_for(trial)
+    return f"{trial.fault.nic} not back within {number(ms)} ms" if trial.fault is not None and ms is not None else ""
+
+
+def _out_for(trial: Trial) -> float | None:
+    """From the heal to the end of a trial that has iterations after it, but no return of its NIC."""
+    if not any(i.phase == "repaired" for i in trial.iterations):
+        return None
+    return METRICS["return_ms"].exceeds(View(trial))
+
+
+def _ends(times: list[float]) -> str:
+    return " to ".join(dict.fromkeys(number(ms) for ms in (min(times), max(times))))

@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/crc32c.h"
 #include "failover/stall.h"
 #include "memory_queue.h"
 #include "pair.h"
@@ -415,12 +416,29 @@ TEST(RcPipe, WhatIsSentAfterAnAbsenceTakesItsOwnTime) {
   EXPECT_EQ(progress.rtt_ns, 1000);
 }
 
+// One that were taken for an echo would be dropped, and whoever waits for its bytes would wait for ever.
+TEST(RcPipe, AMessageOfWhichOneBitWasChangedIsRefused) {
+  constexpr size_t kTail = 512 - RcPipe::kTailBytes;
+  for (size_t at = 0; at < 512; at = at + 1 == sizeof(RcPipe::Header) ? kTail : at + 1) {
+    for (int bit = 0; bit < 8; ++bit) {
+      Pipes pipes;
+      ASSERT_TRUE(pipes.Send(0));
+      pipes.pipes[1]->queue().receive_slot(0)[at] ^= static_cast<char>(1 << bit);
+      EXPECT_EQ(pipes.pipes[1]->Reap(3).code(), Code::kProtocol) << at << " " << bit;
+      EXPECT_EQ(pipes.pipes[1]->front(), nullptr);
+    }
+  }
+}
+
 TEST(RcPipe, AMessageOfAnotherNumberOrLengthIsRefused) {
-  for (size_t at : {offsetof(RcPipe::Header, number), offsetof(RcPipe::Header, returned),
-                    offsetof(RcPipe::Header, bytes), size_t{512} - RcPipe::kTailBytes}) {
+  for (size_t at :
+       {offsetof(RcPipe::Header, number), offsetof(RcPipe::Header, returned), offsetof(RcPipe::Header, bytes)}) {
     Pipes pipes;
     ASSERT_TRUE(pipes.Send(0));
-    ++pipes.pipes[1]->queue().receive_slot(0)[at];
+    char* slot = pipes.pipes[1]->queue().receive_slot(0);
+    ++slot[at];
+    uint32_t sum = Crc32c(slot, sizeof(RcPipe::Header));
+    std::memcpy(slot + 512 - RcPipe::kTailBytes, &sum, sizeof sum);
     EXPECT_EQ(pipes.pipes[1]->Reap(3).code(), Code::kProtocol) << at;
   }
 }

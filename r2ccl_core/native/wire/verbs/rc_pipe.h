@@ -27,10 +27,10 @@ enum class RcKind : uint32_t {
   kEcho,
   kBytes,  // of frames
   kSlots,  // nothing but the number of slots given back
-  // Of writes. None is a single flipped bit away from another kind.
-  kAsk = 0x3c,
-  kGrant = 0xc3,
-  kLanded = 0xff,
+  // Of writes.
+  kAsk,
+  kGrant,
+  kLanded,
 };
 
 // Not thread-safe.
@@ -43,9 +43,10 @@ class RcPipe {
     uint32_t bytes;     // that follow
     RcKind kind;
   };
-  // Behind what it carries: its number again. A device that tells an old completion again may do so while the slot's
-  // next message has only begun to come; it ends with another number then.
-  static constexpr size_t kTailBytes = sizeof(Header::number);
+  // Behind what it carries: the sum of its header. One that was changed on its way could pass for a message of another
+  // kind and be dropped. And a device that tells an old completion again may do so while the slot's next message has
+  // only begun to come: the sum at its end is another one's then.
+  static constexpr size_t kTailBytes = sizeof(uint32_t);
   static constexpr uint32_t kKeptSlots = 2;
 
   RcPipe(std::unique_ptr<RcQueue> queue, const RcShape& shape) : queue_(std::move(queue)), shape_(shape) {}

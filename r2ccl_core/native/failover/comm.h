@@ -68,6 +68,7 @@ struct Environment {
   std::atomic<int> senders{0};                    // sending ends that have sent lately
   std::atomic<const Comm*> last_sender{nullptr};  // the last one; it may be gone
   std::atomic<uint64_t> replayed_chunks{0};
+  std::atomic<uint64_t> trial_chunks{0};  // copies that show what a NIC drains that is in doubt; nothing waits for them
   std::atomic<uint64_t> duplicate_chunks{0};
   std::atomic<uint64_t> corrupt_chunks{0};
   uint16_t port = 0;  // where this process listens

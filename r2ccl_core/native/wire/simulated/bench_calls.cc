@@ -249,6 +249,7 @@ Alarms AlarmsUnder(const Load& load, uint64_t seed, std::string* wrong) {
   alarms.lost_paths = outcome.lost_paths;
   alarms.held_paths = outcome.held_paths;
   alarms.replayed_chunks = outcome.replayed_chunks;
+  alarms.trial_chunks = outcome.trial_chunks;
   alarms.needed_bytes = static_cast<uint64_t>(sent_by_call) * static_cast<uint64_t>(scenario.ring.calls);
   alarms.sent_bytes = outcome.sent_bytes;
   return alarms;

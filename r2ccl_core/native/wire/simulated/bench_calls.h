@@ -81,6 +81,7 @@ struct Alarms {
   uint64_t lost_paths = 0;
   uint64_t held_paths = 0;
   uint64_t replayed_chunks = 0;
+  uint64_t trial_chunks = 0;
   uint64_t needed_bytes = 0;  // of the messages
   uint64_t sent_bytes = 0;    // all that was sent for them, as Outcome has it
 };

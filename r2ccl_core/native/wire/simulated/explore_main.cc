@@ -198,10 +198,10 @@ int One(const Options& options) {
   Outcome outcome = RunScenario(scenario, true);
   std::printf("%s", outcome.log.c_str());
   std::printf("%s: %" PRIu64 " events, %.1f ms, %" PRIu64 " messages, %" PRIu64 " paths lost, %" PRIu64
-              " replayed, %" PRIu64 " bytes by RDMA, %" PRIu64 " written\n",
+              " replayed, %" PRIu64 " on trial, %" PRIu64 " bytes by RDMA, %" PRIu64 " written\n",
               outcome.wrong.empty() ? "right" : outcome.wrong.c_str(), outcome.events,
               static_cast<double>(outcome.virtual_ns) / 1e6, outcome.messages, outcome.lost_paths,
-              outcome.replayed_chunks, outcome.rdma_bytes, outcome.written_bytes);
+              outcome.replayed_chunks, outcome.trial_chunks, outcome.rdma_bytes, outcome.written_bytes);
   return outcome.wrong.empty() ? 0 : 1;
 }
 
@@ -375,6 +375,7 @@ int TellAlarms(const Options& options) {
       all.lost_paths += one.lost_paths;
       all.held_paths += one.held_paths;
       all.replayed_chunks += one.replayed_chunks;
+      all.trial_chunks += one.trial_chunks;
       all.needed_bytes += one.needed_bytes;
       all.sent_bytes += one.sent_bytes;
       if (one.lost_paths + one.held_paths + one.replayed_chunks > 0) {
@@ -385,9 +386,9 @@ int TellAlarms(const Options& options) {
     });
     double beyond = 100 * (static_cast<double>(all.sent_bytes) / static_cast<double>(all.needed_bytes) - 1);
     std::printf("%-16s %" PRIu64 " paths lost, %" PRIu64 " held, %" PRIu64 " chunks sent twice in %" PRIu64
-                " of %d, %.0f s, %.1f GB, %.3f %% beyond the messages\n",
+                " of %d, %" PRIu64 " on trial, %.0f s, %.1f GB, %.3f %% beyond the messages\n",
                 load.name.c_str(), all.lost_paths, all.held_paths, all.replayed_chunks, alarmed, options.alarms,
-                all.seconds, static_cast<double>(all.needed_bytes) / 1e9, beyond);
+                all.trial_chunks, all.seconds, static_cast<double>(all.needed_bytes) / 1e9, beyond);
     for (uint64_t seed : lost_in) std::printf("  lost in seed %" PRIu64 "\n", seed);
     std::fflush(stdout);
   }

@@ -317,6 +317,8 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
   // Puts its way on probation, unless there is no other that carries data in its place. False then. `slow_ns`: of its
   // answers, if that is why.
   bool BeginProbation(Path& path, int64_t now_ns, const std::string& why, int64_t slow_ns = 0) REQUIRES(mutex_);
+  // What one of the own NICs carried lately at the most, copies included; 0: nothing.
+  double MostCarried() const;
   // As Carried has it.
   int64_t WayWorksUntilNs(const Path& path, int64_t now_ns) const;
   // What the best of the own NICs drains, or carried lately if that is all that is known; 0: unknown.

@@ -16,7 +16,7 @@ namespace {
 constexpr uint64_t kReceive = uint64_t{1} << 63;
 constexpr uint64_t kWrite = uint64_t{1} << 62;
 constexpr int64_t kRetransmitNs = 34'000'000;        // of a queue pair with the usual time-out
-constexpr int64_t kSaysThatItWaitsNs = 250'000'000;  // as often as a path whose messages wait is asked
+constexpr int64_t kCountsNs = 250'000'000;  // as often as a path whose messages wait is asked
 
 Status Broken(const std::string& what) { return {Code::kProtocol, "RDMA: " + what}; }
 
@@ -85,9 +85,11 @@ Status RcPipe::ReturnSlots(int64_t now_ns) {
   return Send(RcKind::kSlots, 0, now_ns);
 }
 
-Status RcPipe::SayThatItWaits(int64_t now_ns) {
-  bool is_due = waits_ && all_acknowledged() && now_ns - progress_ns_ >= kSaysThatItWaitsNs;
-  return is_due && !lacks_slots() ? Send(RcKind::kSlots, 0, now_ns) : Status();
+bool RcPipe::WantsCount(int64_t now_ns) {
+  bool waits = (waits_ || lacks_slots()) && all_acknowledged();
+  if (!waits || now_ns - std::max(progress_ns_, counted_ns_) < kCountsNs) return false;
+  counted_ns_ = now_ns;
+  return true;
 }
 
 Status RcPipe::Reap(int64_t now_ns) {

@@ -62,9 +62,13 @@ class RcPipe {
   Status Send(RcKind kind, size_t bytes, int64_t now_ns, size_t counted = 0);
   // Sends what Room() gave no place for.
   Status ReturnSlots(int64_t now_ns);
-  // Who waits for a word says nothing more. An empty message now and then shows the other end, by its number, that its
-  // device lost the completion of one before it.
-  Status SayThatItWaits(int64_t now_ns);
+  // Whether this end has waited for a word, or for slots, for so long that a device may have lost a completion: then the
+  // ends should compare how many messages one has sent, which the other's device has, and how many the other has
+  // received. True once in 250 ms.
+  bool WantsCount(int64_t now_ns);
+  // Of messages.
+  uint64_t acknowledged() const { return acknowledged_; }
+  uint64_t received() const { return received_; }
 
   // How many bytes a write may have now; 0: it has to wait.
   size_t WriteRoom() const { return writes_ - written_ < shape_.writes ? kMostWriteBytes : 0; }
@@ -139,6 +143,7 @@ class RcPipe {
   std::vector<RcDone> done_;  // empty; keeps its memory
 
   int64_t progress_ns_ = 0;
+  int64_t counted_ns_ = 0;  // see WantsCount
   int64_t looked_ns_ = 0;  // when this end last sent something, or looked for what is done
   int64_t absent_ns_ = 0;  // for how long, all in all, it came too late
   int64_t rtt_ns_ = 0;

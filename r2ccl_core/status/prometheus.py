@@ -87,6 +87,7 @@ METRICS = (
     Metric("peer_paths_held", "gauge", "Paths to a peer held back because they flap.", _of_peers("paths_held")),
     Metric("verdict", "gauge", "Whose fault the last loss was; 1 until a path returns.", _verdicts),
     Metric("replayed_chunks_total", "counter", "Chunks sent again over other NICs.", _of_process("replayed_chunks")),
+    Metric("trial_chunks_total", "counter", "Copies that measure a NIC that is in doubt.", _of_process("trial_chunks")),
     Metric("duplicate_chunks_total", "counter", "Chunks that came twice.", _of_process("duplicate_chunks")),
     Metric("corrupt_chunks_total", "counter", "Chunks that failed their checksum.", _of_process("corrupt_chunks")),
     Metric("strangers_total", "counter", "Streams turned away at the port, by what they were.", _strangers),

@@ -41,6 +41,7 @@ SHAPE: _Shape = {
     "nics": [_NIC],
     "peers": [{"direction": str, "peer": str, "connections": int, "failed": int, **_PATHS}],
     "replayed_chunks": int,
+    "trial_chunks?": int,
     "duplicate_chunks": int,
     "corrupt_chunks": int,
     "strangers?": [{"kind": str, "count": int}],

@@ -33,11 +33,11 @@ TABLE = NATIVE / "wire" / "simulated" / "MUTANTS.md"
 
 
 IDENTITY = """\
+  if (sum != Crc32c(&header, sizeof header)) return Broken("a message was changed on its way, or half of it came");
   if (header.number != received_) {
     return Broken("message " + std::to_string(header.number) + " came where " + std::to_string(received_) + " was due");
   }
   if (header.bytes != done.bytes - sizeof header - kTailBytes) return Broken("a message of another length");
-  if (std::memcmp(data + sizeof header + header.bytes, &received_, kTailBytes) != 0) return Broken("half a message");
   if (header.returned < peer_returned_ || header.returned > sent_) return Broken("impossible slots are given back");
 """
 """By which a message over RDMA is known for the one that is due."""
@@ -357,6 +357,14 @@ MUTANTS = [
         "  uint64_t slots = shape_.receive_slots;\n"
         '  if (header.number % slots != received_ % slots) return Broken("another message");\n'
         "  header.returned = std::max(header.returned, peer_returned_);\n",
+    ),
+    Mutant(
+        "kind_has_no_sum",
+        "a message by RDMA that was changed on its way passes for one of another kind",
+        "wire/verbs/rc_pipe.cc",
+        "if (sum != Crc32c(&header, sizeof header)) return",
+        "if (sum != Crc32c(&header, sizeof header) && header.kind == RcKind::kBytes) return",
+        test="RcPipe.AMessageOfWhichOneBitWasChangedIsRefused",
     ),
     Mutant(
         "grant_is_not_fenced",

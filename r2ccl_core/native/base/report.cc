@@ -110,6 +110,7 @@ std::string EncodeReport(const Report& report) {
   json.Close(']');
   json.Field("peers_total", report.peers.size());
   json.Field("replayed_chunks", report.replayed_chunks);
+  json.Field("trial_chunks", report.trial_chunks);
   json.Field("duplicate_chunks", report.duplicate_chunks);
   json.Field("corrupt_chunks", report.corrupt_chunks);
   json.Key("strangers").Open('[');

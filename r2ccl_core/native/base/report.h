@@ -68,6 +68,7 @@ struct Report {
   std::vector<NicReport> nics;
   std::map<PeerKey, PeerReport> peers;
   uint64_t replayed_chunks = 0;
+  uint64_t trial_chunks = 0;
   uint64_t duplicate_chunks = 0;
   uint64_t corrupt_chunks = 0;
   std::vector<std::pair<std::string, uint64_t>> strangers;  // turned away, by kind (strangers.h)

@@ -68,6 +68,7 @@ struct Environment {
   std::atomic<int> senders{0};                    // sending ends that have sent lately
   std::atomic<const Comm*> last_sender{nullptr};  // the last one; it may be gone
   std::atomic<uint64_t> replayed_chunks{0};
+  std::atomic<uint64_t> trial_chunks{0};  // copies that show what a NIC drains that is in doubt; nothing waits for them
   std::atomic<uint64_t> duplicate_chunks{0};
   std::atomic<uint64_t> corrupt_chunks{0};
   uint16_t port = 0;  // where this process listens
@@ -316,6 +317,8 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
   // Puts its way on probation, unless there is no other that carries data in its place. False then. `slow_ns`: of its
   // answers, if that is why.
   bool BeginProbation(Path& path, int64_t now_ns, const std::string& why, int64_t slow_ns = 0) REQUIRES(mutex_);
+  // What one of the own NICs carried lately at the most, copies included; 0: nothing.
+  double MostCarried() const;
   // As Carried has it.
   int64_t WayWorksUntilNs(const Path& path, int64_t now_ns) const;
   // What the best of the own NICs drains, or carried lately if that is all that is known; 0: unknown.

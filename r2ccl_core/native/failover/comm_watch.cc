@@ -122,12 +122,12 @@ bool Comm::Ping(Path& path, int64_t now_ns, uint64_t kind) {
 
 // A path that loses everything while nothing is under way would never be noticed: a PING provokes an answer of
 // the other end's kernel, or a reset when that end has given the path up. One that is doubted is asked at once.
-// A device may also have taken the word that this end waits for, and lost it: the next word of the peer's program shows
-// the gap, so it is asked for one.
+// A device may also have taken the word that this end waits for, be it only that tests are over, and lost it: the next
+// word of the peer's program shows the gap, so it is asked for one.
 void Comm::CheckQuiet(Path& path, const Progress& progress, int64_t now_ns) {
   bool doubted = NicIsDoubted(path) && path.asked_ns < nic_state(path).doubt_ns;
   if (!doubted && now_ns - path.heard_ns < QuietLimitNs()) return;
-  uint64_t kind = progress.loses_unseen && HasPending() ? kAsks : 0;
+  uint64_t kind = progress.loses_unseen && (path.tested || HasPending()) ? kAsks : 0;
   if (Ping(path, now_ns, kind)) path.heard_ns = now_ns;
 }
 

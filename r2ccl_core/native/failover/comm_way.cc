@@ -61,6 +61,14 @@ void Comm::CheckLosses(Path& path, const Progress& progress, int64_t now_ns) {
   if (BeginProbation(path, now_ns, "packets are lost, elsewhere they are not", slow_ns)) path.loss.Forget();
 }
 
+double Comm::MostCarried() const {
+  double most = 0;
+  for (size_t i = 0; i < environment_->nics.size(); ++i) {
+    most = std::max(most, environment_->nic_states[i].carried_bytes_per_ns.load(std::memory_order_relaxed));
+  }
+  return most;
+}
+
 double Comm::BestNicRate() const {
   double best = 0;
   for (size_t i = 0; i < environment_->nics.size(); ++i) {
@@ -148,8 +156,11 @@ int64_t Comm::TestLimitNs(const Path& path, const Progress& progress, const Else
     auto bytes_ns = static_cast<int64_t>(static_cast<double>(path.test.trial_bytes) / best);
     return TrialLimitNs(bytes_ns + std::max(rtt_ns, IdleElsewhereNs(path)));
   }
-  if (path.test.trial_bytes == 0 && slow_ns > 0) return TrialLimitNs(slow_ns / 4);
   double bytes = static_cast<double>(kTestPackets) * progress.packet_bytes;
+  // On slow NICs the packets themselves take long, and where peers test the same NIC at the same time, twice as long.
+  if (path.test.trial_bytes == 0 && slow_ns > 0) {
+    return TrialLimitNs(std::max(slow_ns / 4, DrainNs(bytes, best, MostCarried())));
+  }
   return std::max(LateAfterNs(rtt_ns, bytes, nic_state(path).drain_bytes_per_ns.load()),
                   LateAfterNs(elsewhere.usual_ns));
 }

@@ -41,6 +41,9 @@ class DrainMeter {
       uint64_t idle_times = nic.idle_times.load();
       auto lately = static_cast<double>(acknowledged - std::exchange(seen.last_acknowledged, acknowledged));
       nic.peak_bytes_per_ns.store(std::max(lately / elapsed_ns, kPeakKept * nic.peak_bytes_per_ns.load()));
+      uint64_t carried = environment_->counters[i].acknowledged_bytes.load();
+      auto more = static_cast<double>(carried - std::exchange(seen.carried, carried));
+      nic.carried_bytes_per_ns.store(std::max(more / elapsed_ns, kPeakKept * nic.carried_bytes_per_ns.load()));
       auto moved = static_cast<double>(acknowledged - seen.acknowledged);
       double rate = moved / static_cast<double>(now_ns - seen.since_ns);
       double known = nic.drain_bytes_per_ns.load();
@@ -54,7 +57,7 @@ class DrainMeter {
         bool by_trials = tried && known * kMuchFaster < best;
         nic.drain_bytes_per_ns.store(std::max(by_trials ? known : std::min(known * kGrowth, best), rate));
       }
-      seen = {acknowledged, acknowledged, idle_times, now_ns, queued};
+      seen = {acknowledged, acknowledged, carried, idle_times, now_ns, queued};
     }
     last_ns_ = now_ns;
   }
@@ -70,6 +73,7 @@ class DrainMeter {
   struct Seen {
     uint64_t acknowledged = 0;
     uint64_t last_acknowledged = 0;
+    uint64_t carried = 0;
     uint64_t idle_times = 0;
     int64_t since_ns = 0;
     bool was_queued = false;

@@ -21,6 +21,7 @@ struct NicState {
   std::atomic<double> drain_bytes_per_ns{0};
   std::atomic<int64_t> queued_ns{INT64_MIN / 2};  // when DrainMeter last saw it have a queue all the time
   std::atomic<double> peak_bytes_per_ns{0};       // the most that it drained lately, busy or not
+  std::atomic<double> carried_bytes_per_ns{0};    // the same with copies
   std::atomic<int64_t> tried_ns{0};               // when a copy of a chunk last went over it to see what it drains
   // When a connection whose home is not well, or that does not reach all NICs, last put something on this one.
   std::atomic<int64_t> refuge_ns{0};

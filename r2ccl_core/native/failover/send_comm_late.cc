@@ -62,7 +62,7 @@ void SendComm::TryWays(const Path& carrier, int64_t now_ns) {
       path.test.trial_bytes += copy.length;
     }
     PutOn(path, std::move(copy), now_ns);
-    ++environment_->replayed_chunks;
+    ++environment_->trial_chunks;
   }
 }
 

@@ -267,14 +267,19 @@ constexpr int64_t SlowFromNs(int64_t best_ns) {
 // Whether a pair's answers take much longer than those of the best other pair; 0: unknown.
 constexpr bool IsSlow(int64_t answer_ns, int64_t best_ns) { return best_ns > 0 && answer_ns > SlowFromNs(best_ns); }
 
-// The time from which on something counts as late if the best pair usually takes `rtt_ns` plus the time of `bytes`,
-// those queued before it and its own, at `bytes_per_ns`. If that is 0 (unknown), the NIC drains at least at
-// `least_per_ns`, which may be much less than it can, because it had little to do.
-constexpr int64_t LateAfterNs(int64_t rtt_ns, double bytes, double bytes_per_ns, double least_per_ns = 0) {
+// The time in which a NIC drains `bytes`, at `bytes_per_ns`. If that is 0 (unknown), it drains at least `least_per_ns`,
+// which may be much less than it can, because it had little to do.
+constexpr int64_t DrainNs(double bytes, double bytes_per_ns, double least_per_ns = 0) {
   constexpr int64_t kUnknownNs = 20 * kMillisecond;
-  if (bytes_per_ns > 0) return LateAfterNs(rtt_ns + static_cast<int64_t>(bytes / bytes_per_ns));
-  bool short_queue = bytes < least_per_ns * static_cast<double>(kUnknownNs);
-  return LateAfterNs(rtt_ns + (short_queue ? static_cast<int64_t>(bytes / least_per_ns) : kUnknownNs));
+  if (bytes_per_ns > 0) return static_cast<int64_t>(bytes / bytes_per_ns);
+  bool few = bytes < least_per_ns * static_cast<double>(kUnknownNs);
+  return few ? static_cast<int64_t>(bytes / least_per_ns) : kUnknownNs;
+}
+
+// The time from which on something counts as late if the best pair usually takes `rtt_ns` plus the time of `bytes`,
+// those queued before it and its own, as DrainNs has it.
+constexpr int64_t LateAfterNs(int64_t rtt_ns, double bytes, double bytes_per_ns, double least_per_ns = 0) {
+  return LateAfterNs(rtt_ns + DrainNs(bytes, bytes_per_ns, least_per_ns));
 }
 
 // What a trial carries: more than a shaper's token bucket lets go at once.

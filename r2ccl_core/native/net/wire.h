@@ -74,7 +74,7 @@
 namespace r2ccl {
 
 constexpr uint32_t kWireMagic = 0x43433252;  // "R2CC" in memory
-constexpr uint8_t kWireVersion = 9;
+constexpr uint8_t kWireVersion = 10;
 constexpr size_t kHeaderBytes = 56;
 constexpr size_t kAckEntryBytes = 16;
 constexpr size_t kTargetBytes = 8;
@@ -119,8 +119,8 @@ enum class FrameType : uint8_t {
   kRdma
 };
 
-// What two streams say to each other on their way from TCP to RDMA (wire/verbs/verbs_stream.h).
-enum class RdmaStep : uint64_t { kOffer = 1, kAnswer, kRefuse, kSwitch, kWithdraw };
+// What two streams say to each other by TCP, on their way to RDMA and while they use it (wire/verbs/verbs_stream.h).
+enum class RdmaStep : uint64_t { kOffer = 1, kAnswer, kRefuse, kSwitch, kWithdraw, kCount, kCounted };
 
 // Why an end gave a path up, as far as the other end can use it; or that the reason is over; or that it was never up;
 // or that it is open, and what was sent over it is late.

@@ -53,6 +53,12 @@ class Loop final : public EventLoop {
   uint64_t last_id = 0;
 };
 
+// Stands still by itself.
+struct SetClock final : Clock {
+  int64_t Now() const override { return now_ns; }
+  int64_t now_ns = 1000 * kMillisecond;
+};
+
 // The connection: keeps what it is told.
 class Owner final : public StreamOwner {
  public:
@@ -248,6 +254,47 @@ TEST(VerbsStream, AnEndWhosePeerHasReturnedNoSlotSaysFarewellByTcp) {
   ASSERT_FALSE(ends.acceptor.owner->began.empty());
   EXPECT_EQ(ends.acceptor.owner->began.back(), FrameType::kClose);
   EXPECT_EQ(ends.acceptor.owner->lost, "");
+}
+
+// The sending end has used all slots, and no more words come that would show it that it lost some. What was lost, or
+// only has not come yet, the ends find out by what both count.
+TEST(VerbsStream, WordsThatWereLostWithTheSlotsThatTheyGaveBackAreMissedByCounting) {
+  for (bool lost : {false, true}) {
+    TwoEnds ends;
+    ends.GoOver();
+    auto clock = std::make_shared<SetClock>();
+    ends.dialler.shared.clock = clock;
+    while (ends.dialler.stream->has_room()) ends.dialler.stream->Say(EncodeControl(FrameType::kPing));
+    if (lost) {
+      ends.fabric.loses_completions_of = ends.dialler.nic.address.s_addr;
+      ends.acceptor.loop.Run();
+      ends.fabric.loses_completions_of = INADDR_NONE;
+    }
+    int counts = 0;
+    for (int tick = 0; tick < 200 && ends.dialler.owner->lost.empty(); ++tick) {
+      clock->now_ns += 5 * kMillisecond;
+      Progress progress;
+      ASSERT_TRUE(ends.dialler.stream->ReadProgress(&progress));
+      counts += ends.dialler.tcp->said.empty() ? 0 : 1;
+      ASSERT_TRUE(ends.Carry(ends.dialler, ends.acceptor).ok());
+      ASSERT_TRUE(ends.Carry(ends.acceptor, ends.dialler).ok());
+    }
+    EXPECT_EQ(ends.dialler.owner->lost, lost ? "RDMA: the device lost the completion of a message" : "");
+    EXPECT_EQ(counts, lost ? 2 : 3) << "one that was sent just now may still come";
+    EXPECT_EQ(ends.acceptor.owner->lost, "");
+  }
+}
+
+// Who asks has waited for so long that the other end has lost what it does not have.
+TEST(VerbsStream, AMessageThatWasLostIsMissedAsSoonAsTheSendingEndCounts) {
+  TwoEnds ends;
+  ends.GoOver();
+  ends.fabric.loses_completions_of = ends.acceptor.nic.address.s_addr;
+  ends.dialler.stream->Say(EncodeControl(FrameType::kPing));
+  uint64_t sent = 3;  // with the test messages
+  std::string count(reinterpret_cast<const char*>(&sent), sizeof sent);
+  ASSERT_TRUE(ends.acceptor.tcp->Take(EncodeRdma(RdmaStep::kCount, 1, count)).ok());
+  EXPECT_EQ(ends.acceptor.owner->lost, "RDMA: the device lost the completion of a message");
 }
 
 // What TCP says must not take the place of the frame that comes by RDMA.
@@ -791,7 +838,8 @@ TEST(VerbsStream, NoWordOfAPeerBreaksIt) {
       if (below(3) != 0) body = EncodeRcAddress(other->address());
       if (!body.empty() && below(4) == 0) body[below(body.size())] ^= static_cast<char>(1 << below(8));
       if (below(6) == 0) body.resize(below(100));
-      std::string frame = EncodeRdma(static_cast<RdmaStep>(below(7)), static_cast<uint32_t>(below(3)), body);
+      if (below(6) == 0) body = std::string(1, static_cast<char>(below(256))) + std::string(7, '\0');
+      std::string frame = EncodeRdma(static_cast<RdmaStep>(below(9)), static_cast<uint32_t>(below(3)), body);
       if (below(5) == 0) frame = EncodeHelloAck(0, 1, 0, 0, below(2));
       if (below(8) == 0) frame = EncodeControl(FrameType::kPing);
       if (!end.tcp->Take(frame).ok()) break;

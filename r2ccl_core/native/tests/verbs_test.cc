@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/crc32c.h"
 #include "failover/stall.h"
 #include "memory_queue.h"
 #include "pair.h"
@@ -357,26 +358,31 @@ TEST(RcPipe, FullRingsBothWaysNeverWaitForEachOther) {
   EXPECT_GT(pipes.taken[1], 200u * 512);
 }
 
-TEST(RcPipe, WhoWaitsForAWordSaysSoNowAndThen) {
-  Pipes pipes;
-  RcPipe& waiting = *pipes.pipes[0];
-  ASSERT_TRUE(pipes.Send(0));
-  waiting.SetWaits(true, 2);
-  pipes.Take(1);
-  int said = 0;
-  for (int64_t now_ns = 3; now_ns < 1'000'000'000; now_ns += 5'000'000) {
-    EXPECT_TRUE(waiting.Reap(now_ns).ok());
-    EXPECT_TRUE(waiting.SayThatItWaits(now_ns).ok());
-    EXPECT_TRUE(pipes.pipes[1]->Reap(now_ns).ok());
-    for (; pipes.pipes[1]->front() != nullptr; ++said) {
-      EXPECT_EQ(pipes.pipes[1]->front()->kind, RcKind::kSlots);
-      EXPECT_TRUE(pipes.pipes[1]->DropFront().ok());
+TEST(RcPipe, WhoWaitsForAWordOrForSlotsCountsNowAndThen) {
+  for (bool slots : {false, true}) {
+    Pipes pipes;
+    RcPipe& waiting = *pipes.pipes[0];
+    auto counts = [&waiting](int64_t from_ns) {
+      int counted = 0;
+      for (int64_t now_ns = from_ns; now_ns < from_ns + 1'000'000'000; now_ns += 5'000'000) {
+        EXPECT_TRUE(waiting.Reap(now_ns).ok());
+        counted += waiting.WantsCount(now_ns) ? 1 : 0;
+      }
+      return counted;
+    };
+    ASSERT_TRUE(pipes.Send(0));
+    EXPECT_EQ(counts(3), 0);
+    if (slots) {
+      while (pipes.Send(0)) continue;
+    } else {
+      waiting.SetWaits(true, 2'000'000'000);
     }
+    EXPECT_EQ(counts(2'000'000'000), 3 + (slots ? 0 : 1));
+    EXPECT_EQ(waiting.acknowledged(), slots ? 6u : 1u);
+    waiting.SetWaits(false, 3'000'000'000);
+    if (slots) pipes.Take(1);
+    EXPECT_EQ(counts(4'000'000'000), 0);
   }
-  EXPECT_EQ(said, 3);
-  waiting.SetWaits(false, 1'000'000'000);
-  EXPECT_TRUE(waiting.SayThatItWaits(9'000'000'000).ok());
-  EXPECT_TRUE(waiting.all_acknowledged());
 }
 
 // For this process, which was stopped after its last look.
@@ -415,12 +421,29 @@ TEST(RcPipe, WhatIsSentAfterAnAbsenceTakesItsOwnTime) {
   EXPECT_EQ(progress.rtt_ns, 1000);
 }
 
+// One that were taken for an echo would be dropped, and whoever waits for its bytes would wait for ever.
+TEST(RcPipe, AMessageOfWhichOneBitWasChangedIsRefused) {
+  constexpr size_t kTail = 512 - RcPipe::kTailBytes;
+  for (size_t at = 0; at < 512; at = at + 1 == sizeof(RcPipe::Header) ? kTail : at + 1) {
+    for (int bit = 0; bit < 8; ++bit) {
+      Pipes pipes;
+      ASSERT_TRUE(pipes.Send(0));
+      pipes.pipes[1]->queue().receive_slot(0)[at] ^= static_cast<char>(1 << bit);
+      EXPECT_EQ(pipes.pipes[1]->Reap(3).code(), Code::kProtocol) << at << " " << bit;
+      EXPECT_EQ(pipes.pipes[1]->front(), nullptr);
+    }
+  }
+}
+
 TEST(RcPipe, AMessageOfAnotherNumberOrLengthIsRefused) {
-  for (size_t at : {offsetof(RcPipe::Header, number), offsetof(RcPipe::Header, returned),
-                    offsetof(RcPipe::Header, bytes), size_t{512} - RcPipe::kTailBytes}) {
+  for (size_t at :
+       {offsetof(RcPipe::Header, number), offsetof(RcPipe::Header, returned), offsetof(RcPipe::Header, bytes)}) {
     Pipes pipes;
     ASSERT_TRUE(pipes.Send(0));
-    ++pipes.pipes[1]->queue().receive_slot(0)[at];
+    char* slot = pipes.pipes[1]->queue().receive_slot(0);
+    ++slot[at];
+    uint32_t sum = Crc32c(slot, sizeof(RcPipe::Header));
+    std::memcpy(slot + 512 - RcPipe::kTailBytes, &sum, sizeof sum);
     EXPECT_EQ(pipes.pipes[1]->Reap(3).code(), Code::kProtocol) << at;
   }
 }

@@ -585,6 +585,7 @@ Report Net::MakeReport() {
   }
   for (const auto& comm : Comms()) comm->AddPeer(&report.peers);
   report.replayed_chunks = environment_.replayed_chunks.load();
+  report.trial_chunks = environment_.trial_chunks.load();
   report.duplicate_chunks = environment_.duplicate_chunks.load();
   report.corrupt_chunks = environment_.corrupt_chunks.load();
   {

@@ -12,6 +12,9 @@ constexpr int64_t kToTheEndNs = 3'600'000 * kMillisecond;
 constexpr int64_t kCostBeginsNs = 15 * kMillisecond;
 constexpr int64_t kCostEndsNs = 1000 * kMillisecond;  // after the failure, at the latest
 constexpr size_t kCallsAfter = 6;
+constexpr int kInARow = 4;
+constexpr int64_t kEachForNs = 200 * kMillisecond;
+constexpr int64_t kEachAfterNs = 500 * kMillisecond;  // the one before
 constexpr int64_t kSickBeginsNs = 200 * kMillisecond;
 constexpr int64_t kFoundNs = 150 * kMillisecond;
 constexpr int64_t kSickForNs = 1000 * kMillisecond;
@@ -75,6 +78,23 @@ double CallsBetween(const Scenario& scenario, int64_t begin_ns, int64_t end_ns, 
   return CallsIn(outcome, begin_ns, end_ns);
 }
 
+// By how much the longest of the calls that some of the time from `from_ns` to `to_ns` belongs to took longer than
+// those before `first_ns`.
+double LongestBeyondMs(const Outcome& outcome, int64_t first_ns, int64_t from_ns, int64_t to_ns, std::string* wrong) {
+  std::vector<double> before;
+  double longest = 0;
+  for (const CallRecord& call : outcome.calls) {
+    if (call.ended_ns <= first_ns) before.push_back(TookMs(call));
+    if (call.ended_ns > from_ns && call.began_ns < to_ns) longest = std::max(longest, TookMs(call));
+  }
+  if (before.empty() || longest == 0) {
+    *wrong = "no call ended";
+    return 0;
+  }
+  std::sort(before.begin(), before.end());
+  return longest - before[before.size() / 2];
+}
+
 }  // namespace
 
 Scenario CallsWith(const NamedTrouble& trouble, int hosts, uint64_t seed) {
@@ -131,21 +151,29 @@ double CostMs(const NamedTrouble& failure, int hosts, uint64_t seed, std::string
   int64_t at_ns = scenario.troubles[0].at_ns;
   Outcome outcome = WatchScenario(scenario, at_ns, kCallsAfter, at_ns + kCostEndsNs);
   if (!outcome.wrong.empty()) *wrong = outcome.wrong;
-  std::vector<double> before;
-  double longest = 0;
-  for (const CallRecord& call : outcome.calls) {
-    if (call.ended_ns <= at_ns) {
-      before.push_back(TookMs(call));
-    } else {
-      longest = std::max(longest, TookMs(call));
-    }
+  return LongestBeyondMs(outcome, at_ns, at_ns, INT64_MAX, wrong);
+}
+
+std::vector<double> CostsInARowMs(int hosts, const NamedTrouble& failure, uint64_t seed, std::string* wrong) {
+  Scenario scenario = CallsWith(failure, hosts, seed);
+  scenario.params.flap_suppress = 1'000'000;
+  scenario.troubles.clear();
+  for (int i = 0; i < kInARow; ++i) {
+    int64_t begins_ns = kCostBeginsNs + i * kEachAfterNs;
+    uint64_t each = seed * kInARow + static_cast<uint64_t>(i);
+    TroubleEvent event = OfANic(failure, each, scenario, begins_ns, 10 * kMillisecond);
+    event.lasts_ns = kEachForNs;
+    scenario.troubles.push_back(event);
   }
-  if (before.empty() || longest == 0) {
-    *wrong = "no call ended";
-    return 0;
+  int64_t first_ns = scenario.troubles.front().at_ns;
+  int64_t end_ns = scenario.troubles.back().at_ns + kEachForNs;
+  Outcome outcome = WatchScenario(scenario, end_ns, kCallsAfter, end_ns + kCostEndsNs);
+  if (!outcome.wrong.empty()) *wrong = outcome.wrong;
+  std::vector<double> costs;
+  for (const TroubleEvent& event : scenario.troubles) {
+    costs.push_back(LongestBeyondMs(outcome, first_ns, event.at_ns, event.at_ns + kEachForNs, wrong));
   }
-  std::sort(before.begin(), before.end());
-  return longest - before[before.size() / 2];
+  return costs;
 }
 
 std::vector<NamedTrouble> Sicknesses() {
@@ -249,6 +277,7 @@ Alarms AlarmsUnder(const Load& load, uint64_t seed, std::string* wrong) {
   alarms.lost_paths = outcome.lost_paths;
   alarms.held_paths = outcome.held_paths;
   alarms.replayed_chunks = outcome.replayed_chunks;
+  alarms.trial_chunks = outcome.trial_chunks;
   alarms.needed_bytes = static_cast<uint64_t>(sent_by_call) * static_cast<uint64_t>(scenario.ring.calls);
   alarms.sent_bytes = outcome.sent_bytes;
   return alarms;

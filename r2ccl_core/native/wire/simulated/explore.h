@@ -124,6 +124,7 @@ struct Outcome {
   int64_t virtual_ns = 0;
   uint64_t messages = 0;  // delivered and checked
   uint64_t replayed_chunks = 0;
+  uint64_t trial_chunks = 0;
   uint64_t duplicate_chunks = 0;
   uint64_t lost_paths = 0;
   uint64_t held_paths = 0;

@@ -8,7 +8,9 @@ namespace r2ccl::simulated {
 
 SocketStream::~SocketStream() {
   std::erase(process_->streams(), this);
-  if (open_) socket_->SetUser(nullptr);
+  if (!open_) return;
+  socket_->SetUser(nullptr);
+  socket_->Finish();  // as a kernel's, with the last descriptor
 }
 
 void SocketStream::AwaitConnection(std::shared_ptr<StreamOwner> owner) {

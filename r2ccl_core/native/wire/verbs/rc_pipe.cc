@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/crc32c.h"
 #include "failover/stall.h"
 
 namespace r2ccl {
@@ -15,7 +16,7 @@ namespace {
 constexpr uint64_t kReceive = uint64_t{1} << 63;
 constexpr uint64_t kWrite = uint64_t{1} << 62;
 constexpr int64_t kRetransmitNs = 34'000'000;        // of a queue pair with the usual time-out
-constexpr int64_t kSaysThatItWaitsNs = 250'000'000;  // as often as a path whose messages wait is asked
+constexpr int64_t kCountsNs = 250'000'000;  // as often as a path whose messages wait is asked
 
 Status Broken(const std::string& what) { return {Code::kProtocol, "RDMA: " + what}; }
 
@@ -60,7 +61,8 @@ Status RcPipe::Send(RcKind kind, size_t bytes, int64_t now_ns, size_t counted) {
   Header header{sent_, dropped_, static_cast<uint32_t>(bytes), kind};
   char* place = queue_->send_slot(slot);
   std::memcpy(place, &header, sizeof header);
-  std::memcpy(place + sizeof header + bytes, &header.number, kTailBytes);
+  uint32_t sum = Crc32c(&header, sizeof header);
+  std::memcpy(place + sizeof header + bytes, &sum, kTailBytes);
   NoteLook(now_ns);
   if (all_acknowledged()) progress_ns_ = now_ns;
   flights_.push_back({sent_, now_ns, absent_ns_, kind == RcKind::kBytes ? bytes : counted});
@@ -83,9 +85,11 @@ Status RcPipe::ReturnSlots(int64_t now_ns) {
   return Send(RcKind::kSlots, 0, now_ns);
 }
 
-Status RcPipe::SayThatItWaits(int64_t now_ns) {
-  bool is_due = waits_ && all_acknowledged() && now_ns - progress_ns_ >= kSaysThatItWaitsNs;
-  return is_due && !lacks_slots() ? Send(RcKind::kSlots, 0, now_ns) : Status();
+bool RcPipe::WantsCount(int64_t now_ns) {
+  bool waits = (waits_ || lacks_slots()) && all_acknowledged();
+  if (!waits || now_ns - std::max(progress_ns_, counted_ns_) < kCountsNs) return false;
+  counted_ns_ = now_ns;
+  return true;
 }
 
 Status RcPipe::Reap(int64_t now_ns) {
@@ -129,11 +133,13 @@ Status RcPipe::TakeReceived(const RcDone& done, int64_t now_ns) {
   if (done.bytes < sizeof header + kTailBytes) return Broken("a message without a header");
   const char* data = queue_->receive_slot(slot);
   std::memcpy(&header, data, sizeof header);
+  uint32_t sum = 0;
+  std::memcpy(&sum, data + done.bytes - kTailBytes, kTailBytes);
+  if (sum != Crc32c(&header, sizeof header)) return Broken("a message was changed on its way, or half of it came");
   if (header.number != received_) {
     return Broken("message " + std::to_string(header.number) + " came where " + std::to_string(received_) + " was due");
   }
   if (header.bytes != done.bytes - sizeof header - kTailBytes) return Broken("a message of another length");
-  if (std::memcmp(data + sizeof header + header.bytes, &received_, kTailBytes) != 0) return Broken("half a message");
   if (header.returned < peer_returned_ || header.returned > sent_) return Broken("impossible slots are given back");
   ++received_;
   peer_returned_ = header.returned;

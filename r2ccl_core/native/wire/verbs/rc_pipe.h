@@ -27,10 +27,10 @@ enum class RcKind : uint32_t {
   kEcho,
   kBytes,  // of frames
   kSlots,  // nothing but the number of slots given back
-  // Of writes. None is a single flipped bit away from another kind.
-  kAsk = 0x3c,
-  kGrant = 0xc3,
-  kLanded = 0xff,
+  // Of writes.
+  kAsk,
+  kGrant,
+  kLanded,
 };
 
 // Not thread-safe.
@@ -43,9 +43,10 @@ class RcPipe {
     uint32_t bytes;     // that follow
     RcKind kind;
   };
-  // Behind what it carries: its number again. A device that tells an old completion again may do so while the slot's
-  // next message has only begun to come; it ends with another number then.
-  static constexpr size_t kTailBytes = sizeof(Header::number);
+  // Behind what it carries: the sum of its header. One that was changed on its way could pass for a message of another
+  // kind and be dropped. And a device that tells an old completion again may do so while the slot's next message has
+  // only begun to come: the sum at its end is another one's then.
+  static constexpr size_t kTailBytes = sizeof(uint32_t);
   static constexpr uint32_t kKeptSlots = 2;
 
   RcPipe(std::unique_ptr<RcQueue> queue, const RcShape& shape) : queue_(std::move(queue)), shape_(shape) {}
@@ -61,9 +62,13 @@ class RcPipe {
   Status Send(RcKind kind, size_t bytes, int64_t now_ns, size_t counted = 0);
   // Sends what Room() gave no place for.
   Status ReturnSlots(int64_t now_ns);
-  // Who waits for a word says nothing more. An empty message now and then shows the other end, by its number, that its
-  // device lost the completion of one before it.
-  Status SayThatItWaits(int64_t now_ns);
+  // Whether this end has waited for a word, or for slots, for so long that a device may have lost a completion: then the
+  // ends should compare how many messages one has sent, which the other's device has, and how many the other has
+  // received. True once in 250 ms.
+  bool WantsCount(int64_t now_ns);
+  // Of messages.
+  uint64_t acknowledged() const { return acknowledged_; }
+  uint64_t received() const { return received_; }
 
   // How many bytes a write may have now; 0: it has to wait.
   size_t WriteRoom() const { return writes_ - written_ < shape_.writes ? kMostWriteBytes : 0; }
@@ -138,6 +143,7 @@ class RcPipe {
   std::vector<RcDone> done_;  // empty; keeps its memory
 
   int64_t progress_ns_ = 0;
+  int64_t counted_ns_ = 0;  // see WantsCount
   int64_t looked_ns_ = 0;  // when this end last sent something, or looked for what is done
   int64_t absent_ns_ = 0;  // for how long, all in all, it came too late
   int64_t rtt_ns_ = 0;

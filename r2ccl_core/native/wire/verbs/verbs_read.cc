@@ -194,8 +194,11 @@ bool VerbsStream::ReadProgress(Progress* progress) {
   bool known = tcp_->ReadProgress(progress);
   if (!known || pipe_ == nullptr || !broken_.empty()) return known && broken_.empty();
   Status status = pipe_->Reap(now_ns);
-  if (status.ok()) status = pipe_->SayThatItWaits(now_ns);
-  if (!status.ok()) Break(status.message());
+  if (!status.ok()) {
+    Break(status.message());
+  } else if (by_rdma_ && tcp_->unsaid_bytes() == 0 && pipe_->WantsCount(now_ns)) {
+    SayCount(RdmaStep::kCount);
+  }
   if (pipe_->front() != nullptr || starved_ || WaitsForPeer()) KickSelf();
   if (!by_rdma_) return true;
   if (progress->bytes_acked >= tcp_->end()) progress->bytes_acked = tcp_->end() + pipe_->acknowledged_bytes();

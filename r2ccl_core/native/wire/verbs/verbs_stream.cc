@@ -116,6 +116,9 @@ Status VerbsStream::TakeRdma(const Frame& frame, const std::vector<uint8_t>& con
     case RdmaStep::kWithdraw:
       if (!dialled_ && !from_rdma_) FailTry("", false);
       return {};
+    case RdmaStep::kCount:
+    case RdmaStep::kCounted:
+      return TakeCount(step, control);
     default:
       return {Code::kProtocol, "wire: unknown word on RDMA"};
   }
@@ -189,6 +192,32 @@ Status VerbsStream::GiveHeld() {
     if (!status.ok() || gone_) break;
   }
   return status;
+}
+
+// Of the messages that this end has sent, those that the other end's device has.
+void VerbsStream::SayCount(RdmaStep step) {
+  uint64_t count = pipe_->acknowledged();
+  tcp_->Say(EncodeRdma(step, attempt_, std::string(reinterpret_cast<const char*>(&count), sizeof count)));
+}
+
+// One that the own device acknowledged 250 ms ago, and of which it says nothing, will never come. Who asks has waited
+// for so long; who answers may have sent the last ones just now, so what counts is what it said before.
+Status VerbsStream::TakeCount(RdmaStep step, const std::vector<uint8_t>& control) {
+  uint64_t count = 0;
+  if (pipe_ == nullptr || control.size() != sizeof count) return {Code::kProtocol, "wire: a count of no messages"};
+  std::memcpy(&count, control.data(), sizeof count);
+  uint64_t due = std::exchange(counted_, count);
+  if (step == RdmaStep::kCount) due = count;
+  Status status = pipe_->Reap(Now());
+  if (status.ok() && pipe_->received() < due) {
+    status = {Code::kPeerLost, "RDMA: the device lost the completion of a message"};
+  }
+  if (!status.ok()) {
+    Lose(status.message());
+  } else if (step == RdmaStep::kCount) {
+    SayCount(RdmaStep::kCounted);
+  }
+  return {};
 }
 
 // Sending ---------------------------------------------------------------------------------------------------
@@ -340,6 +369,7 @@ void VerbsStream::DropPipe() {
   from_rdma_ = wants_switch_ = false;
   owes_grant_ = awaits_landed_ = grant_is_out_ = false;
   way_ = Way::kCopied;
+  counted_ = 0;
   broken_.clear();
   // First: from here on nothing that comes late lands.
   if (pipe_ != nullptr) (void)pipe_->queue().Fence();

@@ -7,8 +7,10 @@
 //
 // Large bodies of DATA may go as RDMA writes between the programs' registered memories (verbs_write.cc).
 //
-// The TCP connection stays, idle: its end is the sign that the other process is gone. Whatever is wrong with RDMA after
-// the SWITCH is the loss of the stream: which bytes arrived is not known. The next stream begins as TCP again.
+// The TCP connection stays, nearly idle: its end is the sign that the other process is gone. Who waits for long by RDMA
+// tells there how many messages it has sent (COUNT), and is told the same (COUNTED), as a device may have lost the
+// completion of one. Whatever is wrong with RDMA after the SWITCH is the loss of the stream: which bytes arrived is not
+// known. The next stream begins as TCP again.
 #ifndef R2CCL_WIRE_VERBS_VERBS_STREAM_H_
 #define R2CCL_WIRE_VERBS_VERBS_STREAM_H_
 
@@ -149,6 +151,8 @@ class VerbsStream final : public Stream,
   Status TakeRdma(const Frame& frame, const std::vector<uint8_t>& control);
   Status TakeOffer(const Frame& frame, const std::vector<uint8_t>& control);
   void TakeAnswer(const std::vector<uint8_t>& control);
+  void SayCount(RdmaStep step);
+  Status TakeCount(RdmaStep step, const std::vector<uint8_t>& control);
   void SendTests(int64_t now_ns);
   void TrySwitch();
   Status GiveHeld();
@@ -208,6 +212,7 @@ class VerbsStream final : public Stream,
 
   std::unique_ptr<RcPipe> pipe_;
   uint64_t poll_id_ = 0;
+  uint64_t counted_ = 0;  // messages that the other end's count told of last
   bool wants_switch_ = false;
   bool by_rdma_ = false;    // what this end sends
   bool from_rdma_ = false;  // what it receives

@@ -275,12 +275,14 @@ class Play {
       if (Count(host, "path_down") > Count(host, "failed")) return "fail-stop went on after the loss of a path";
     }
     // A farewell that finds no room is none, and the end of its stream a loss. Copies on trial are allowed: a
-    // process that did not run can put a healthy NIC in doubt, and they end the doubt.
+    // process that did not run can put a healthy NIC in doubt, and they end the doubt. What the full queue of a NIC to
+    // which several hosts send has dropped is rightly sent again (seed 51000189589).
     bool farewells = scenario_.answer_bytes >= 65536;
     if (!NothingIsWrong() || !farewells) return "";
     for (int host = 0; host < scenario_.hosts; ++host) {
       if (Count(host, "path_down") > 0) return "a path was given up though nothing was wrong";
-      if (process(host).environment().replayed_chunks > 0) return "chunks were sent twice though nothing was wrong";
+      bool again = process(host).environment().replayed_chunks > 0 && world_.MostDropped() == 0;
+      if (again) return "chunks were sent twice though nothing was wrong";
       if (Count(host, "path_held") > 0) return "a path was held though nothing was wrong";
     }
     return "";

@@ -10,14 +10,15 @@ from reports.metrics.view import View
 
 
 def _sign(kind: str) -> Callable[[View], float | None]:
-    """Time from the fault's effect to the first event of this `kind` within its first loss; one that comes before the
-    effect comes at once."""
+    """Time from the fault's effect to the first event of this `kind`, and of its NIC, within its first loss; one that
+    comes before the effect comes at once."""
 
     def sign(view: View) -> float | None:
         fault, effect_ns = view.trial.fault, view.effect_ns
         if fault is None or effect_ns is None:
             return None
-        times = (e["t_ns"] for e in view.events if e.get("kind") == kind)
+        own = (e for e in view.events if not fault.nic or e.get("nic") in (fault.nic, "", None))
+        times = (e["t_ns"] for e in own if e.get("kind") == kind)
         first = next((t_ns for t_ns in times if fault.t_before_ns <= t_ns < _first_loss_end_ns(view)), None)
         return None if first is None else max(0.0, float(first - effect_ns)) / 1e6
 

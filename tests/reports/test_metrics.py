@@ -151,6 +151,8 @@ AGAIN = ((56, "link_up", "b"), (60, "path_returned", "b"), (110, "link_down", "b
         # Its paths are still lost while the link is up again; and another NIC's return says nothing of this one.
         (logged(*LOST, (4, "link_up", "b"), (5, "migrated", "b"), (60, "path_returned", "b")), 2, 5),
         (logged(*LOST, (3, "path_returned", "c"), (5, "migrated", "b")), 2, 5),
+        # What moved off another NIC is of that one's failure.
+        (logged(*LOST, (4, "migrated", "c"), (5, "path_down", "c")), 2, None),
         # A loss that nobody noticed.
         (logged(*AGAIN, (112, "migrated", "b")), None, None),
     ],

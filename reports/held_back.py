@@ -4,12 +4,10 @@ Pure."""
 from collections.abc import Iterable
 
 from reports.metrics import METRICS
+from reports.metrics.returned import FLAPPING
 from reports.metrics.view import View
 from reports.trial import Trial
 from reports.wording import number, plural
-
-FLAPPING = "flapping"
-"""The `cause` of the core's event of such a hold; other holds wait for test packets."""
 
 
 def held_back(trials: Iterable[Trial]) -> str:

@@ -20,7 +20,8 @@ def returned_ns(trial: Trial, events: Iterable[Mapping[str, Any]]) -> int | None
 
     The receiver of a path tells its return although the sender holds it back, so the first return after the last
     hold counts; what follows the next loss is of that one. A probation is of all paths between two NICs: one of which a
-    core has told the return carried until its probation began, which is no part of the return. A NIC that carried when
+    core has told the return carried until its probation began, which is no part of the return. Who passes a probation
+    has shown that it carries, also before the heal, as a NIC does that was only slow. A NIC that carried when
     the heal was over returned at once, if the trial lasted longer: the core of one that is over sees no later loss.
     """
     fault = trial.fault
@@ -28,6 +29,7 @@ def returned_ns(trial: Trial, events: Iterable[Mapping[str, Any]]) -> int | None
         return None
     found_ns, link_was_up = None, False
     carried: set[tuple[Any, ...]] = set()
+    holds: dict[tuple[Any, ...], Any] = {}
     began_ns, next_ns = _heal_began_ns(trial), _next_fault_ns(trial)
     for event in events:
         t_ns, kind = event["t_ns"], str(event.get("kind"))
@@ -42,11 +44,16 @@ def returned_ns(trial: Trial, events: Iterable[Mapping[str, Any]]) -> int | None
         pair = event.get("rank"), event.get("nic"), event.get("peer")
         if lost:
             carried = carried - {pair} if kind == "path_down" else set()
+            holds = {other: cause for other, cause in holds.items() if kind == "path_down" and other != pair}
         if lost or (kind == "path_held" and not (event.get("cause") == PROBATION and pair in carried)):
             found_ns = None
-        elif kind == "path_returned" and (link_was_up or t_ns >= began_ns):
-            carried.add(pair)
-            found_ns = t_ns if found_ns is None else found_ns
+        if kind == "path_held":
+            holds[pair] = event.get("cause")
+        elif kind == "path_returned":
+            passed = holds.pop(pair, None) == PROBATION and not holds
+            healed = link_was_up or t_ns >= began_ns
+            carried |= {pair} if healed else set()
+            found_ns = t_ns if found_ns is None and (healed or passed) else found_ns
     if found_ns is None or (found_ns < fault.heal_ns and _ended_ns(trial) <= fault.heal_ns):
         return None
     return max(0, int(found_ns - fault.heal_ns))

@@ -222,6 +222,32 @@ def test_a_nic_that_carries_when_the_heal_is_over_returned_at_once(
     assert METRICS["return_ms"].exceeds(View(healed)) == (None if expected is not None else 60)
 
 
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        ([(20, "path_held", "p"), (40, "path_returned", "p")], 0),  # it passed its probation while it was still slow
+        ([(20, "path_held", "p"), (40, "path_returned", "p"), (50, "path_held", "p")], None),  # once more, to the end
+        ([(20, "path_held", "p"), (30, "path_held", "q"), (40, "path_returned", "p"), (75, "path_returned", "q")], 15),
+        ([(20, "path_held", "p"), (25, "path_down", "p"), (40, "path_returned", "p")], None),  # no probation was passed
+    ],
+)
+def test_a_slow_nic_whose_probation_was_over_before_the_heal_began_carried_at_the_heal(
+    events: list[tuple[int, str, str]], expected: float | None
+) -> None:
+    """No path was lost, so none returns once the heal began: it was told as not back although it sent all the time."""
+    of = logged()
+    told = [
+        {"t_ns": (30 + ms) * MS, "kind": kind, "nic": "b", "peer": peer, "cause": "probation"}
+        for ms, kind, peer in events
+    ]
+    assert of.fault is not None
+    healed = of.fault.model_copy(update={"kind": "rate_limit", "heal_ns": 90 * MS})
+    evidence = Evidence(strikes=({"heal_from_ns": 85 * MS},))
+    slow = of.model_copy(update={"fault": healed, "evidence": evidence, "core": {"0": {"events": told}}})
+    assert value("return_ms", slow) == expected
+    assert METRICS["return_ms"].exceeds(View(slow)) == (None if expected is not None else 60)
+
+
 def test_a_trial_that_was_over_before_the_heal_tells_no_return() -> None:
     of = logged(*LOST, (56, "link_up", "b"), (58, "path_returned", "b"))
     assert of.fault is not None

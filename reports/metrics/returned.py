@@ -19,10 +19,12 @@ def returned_ns(trial: Trial, events: Iterable[Mapping[str, Any]]) -> int | None
     healed.
 
     The receiver of a path tells its return although the sender holds it back, so the first return after the last
-    hold counts; what follows the next loss is of that one. A probation is of all paths between two NICs: one of which a
-    core has told the return carried until its probation began, which is no part of the return. Who passes a probation
-    has shown that it carries, also before the heal, as a NIC does that was only slow. A NIC that carried when
-    the heal was over returned at once, if the trial lasted longer: the core of one that is over sees no later loss.
+    hold counts, and none while a NIC that was lost too often is held: the other end of a held path may tell its return
+    long after the hold began. What follows the next loss is of that one. A probation is of all paths between two NICs:
+    one of which a core has told the return carried until its probation began, which is no part of the return. Who
+    passes a probation has shown that it carries, also before the heal, as a NIC does that was only slow. A NIC that
+    carried when the heal was over returned at once, if the trial lasted longer: the core of one that is over sees no
+    later loss.
     """
     fault = trial.fault
     if fault is None or fault.heal_ns is None:
@@ -51,6 +53,8 @@ def returned_ns(trial: Trial, events: Iterable[Mapping[str, Any]]) -> int | None
             holds[pair] = event.get("cause")
         elif kind == "path_returned":
             passed = holds.pop(pair, None) == PROBATION and not holds
+            if FLAPPING in holds.values():
+                continue
             healed = link_was_up or t_ns >= began_ns
             carried |= {pair} if healed else set()
             found_ns = t_ns if found_ns is None and (healed or passed) else found_ns

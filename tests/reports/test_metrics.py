@@ -248,6 +248,23 @@ def test_a_slow_nic_whose_probation_was_over_before_the_heal_began_carried_at_th
     assert METRICS["return_ms"].exceeds(View(slow)) == (None if expected is not None else 60)
 
 
+@pytest.mark.parametrize(("later", "expected"), [([], None), ([("0", 110, "path_returned")], 50)])
+def test_a_return_that_the_other_end_of_a_held_path_tells_is_none(
+    later: list[tuple[str, int, str]], expected: float | None
+) -> None:
+    """The NIC carried nothing to the end of the trial, and its return was told."""
+    of = logged(*LOST)
+    assert of.fault is not None
+    told = [("0", 55, "path_held"), ("1", 70, "path_returned"), *later]
+    core: dict[str, Any] = {"0": {"events": []}, "1": {"events": []}}
+    for rank, ms, kind in sorted(told, key=lambda one: one[1]):
+        core[rank]["events"].append(
+            {"t_ns": (30 + ms) * MS, "kind": kind, "nic": "b", "peer": "p", "cause": "flapping"}
+        )
+    healed = of.model_copy(update={"fault": of.fault.model_copy(update={"heal_ns": 90 * MS}), "core": core})
+    assert value("return_ms", healed) == expected
+
+
 def test_a_trial_that_was_over_before_the_heal_tells_no_return() -> None:
     of = logged(*LOST, (56, "link_up", "b"), (58, "path_returned", "b"))
     assert of.fault is not None

@@ -341,6 +341,21 @@ def test_a_speed_after_the_repair_is_told_to_be_without_a_nic_that_was_not_back(
     assert "checked,not_back" in tables.comma_separated([line])
 
 
+def test_a_speed_after_the_repair_begins_when_the_nic_carries_again() -> None:
+    """Else it is that of the NICs that are left, for which nothing gives a reason where the NIC returns late."""
+    of = logged(*LOST, (100, "path_returned", "b"))
+    assert of.fault is not None
+    many = trial(*[("before", 10)] * 3, ("hit", 40), ("after", 20), *[("repaired", 20)] * 3, ("repaired", 10))
+    healed = {"fault": of.fault.model_copy(update={"heal_ns": 90 * MS})}
+    late = many.model_copy(update=healed | {"core": of.core})
+    assert (value("return_ms", late), value("repaired_ms", late), value("repaired_gbs", late)) == (40, 10, 1.0)
+    out = many.model_copy(update=healed | {"core": logged(*LOST).core})
+    assert value("repaired_ms", out) == 20
+    short = late.model_copy(update={"iterations": late.iterations[:-2]})
+    assert value("repaired_ms", short) is None, "none began once it carried"
+    assert not_back([late, short]) == ""
+
+
 def test_a_healed_nic_that_is_held_back_is_told_with_its_reason() -> None:
     def told(*events: tuple[int, str, str], cause: str = "flapping") -> str:
         of = logged(*LOST, *events)

@@ -27,8 +27,9 @@ from reports.stats import MIN_EFFECT, Estimate, estimate
 Conclusion = Literal[
     "regression", "worse, not beyond the tolerance", "worse, not shown to be beyond it", "no difference shown",
     "better", "same", "too few repeats", "too few known repeats", "too few conclusive repeats", "not measured in NEW",
-    "inconclusive in NEW", "not known in NEW", "not run in NEW", "no error in NEW", "not measured in BASE",
-    "inconclusive in BASE", "not known in BASE", "not run in BASE", "no error in BASE", "stopped in BASE",
+    "inconclusive in NEW", "not known in NEW", "not run in NEW", "no error in NEW", "not simulated in NEW",
+    "not measured in BASE", "inconclusive in BASE", "not known in BASE", "not run in BASE", "no error in BASE",
+    "not simulated in BASE", "stopped in BASE",
     "no ratio of such values", "not known closely enough", "on another network",
 ]  # fmt: skip
 UNKNOWN = ("not run in NEW", "inconclusive in NEW", "not known in NEW", "on another network")
@@ -321,6 +322,10 @@ def _missing(metric: str, part: pd.DataFrame, side: Literal["BASE", "NEW"]) -> C
         why = "inconclusive in"
     elif (_unknown(part, metric) | part[metric].notna()).all():
         why = "not known in"
+    elif (
+        metric == "wrong" and (part["source"] == "simulated").all()
+    ):  # there is nothing to check, however often it runs
+        why = "not simulated in"
     else:
         why = "no error in" if metric == "error_after_ms" else "not measured in"
     return cast(Conclusion, f"{why} {side}")

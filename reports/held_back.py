@@ -4,12 +4,10 @@ Pure."""
 from collections.abc import Iterable
 
 from reports.metrics import METRICS
+from reports.metrics.returned import FLAPPING
 from reports.metrics.view import View
 from reports.trial import Trial
 from reports.wording import number, plural
-
-FLAPPING = "flapping"
-"""The `cause` of the core's event of such a hold; other holds wait for test packets."""
 
 
 def held_back(trials: Iterable[Trial]) -> str:
@@ -25,8 +23,8 @@ def held_back(trials: Iterable[Trial]) -> str:
     told = "; ".join(_told(*key, times) for key, times in held.items())
     return (
         f"Held back after its heal, because it had been lost too often lately: {told}. It carried nothing meanwhile, "
-        "and what follows the repair is without it: this is the damping of NICs that come and go (R2CC_FLAP_*; with "
-        "R2CC_FLAP_HALF_LIFE_MS = 0 none is held back)."
+        "and speeds after the repair of a trial to whose end it was held are without it: this is the damping of NICs "
+        "that come and go (R2CC_FLAP_*; with R2CC_FLAP_HALF_LIFE_MS = 0 none is held back)."
     )
 
 

@@ -290,7 +290,7 @@ def _first(frame: pd.DataFrame, lines: Sequence[Line], figures: Path) -> Picture
         return _saved(
             Picture("Above the lower bound", "", bound_gap.caption(gaps)), bound_gap.draw(gaps), figures, "bound_gap"
         )
-    if not any(line.conclusive for row in overview.shown(lines) for line in row):
+    if not overview.tells(lines):
         return None
     picture = Picture(screen_of(lines).title, "", overview.caption(lines), overview.result(lines))
     return _both(picture, partial(overview.draw, lines), figures, "overview")

@@ -80,6 +80,9 @@ class Screen:
     """What a reader has to know about these numbers."""
     terminal: Mapping[str, str] = field(default_factory=dict)
     """The columns of the terminal's table, by metric; empty: every metric with a short name."""
+    uncompared: Mapping[str, str] = field(default_factory=dict)
+    """Of these columns, which compare with other trials, the metric that stands there if there is nothing to compare
+    with."""
     compared: bool = True
     """Whether iterations after the fault are compared with those before it."""
 
@@ -190,6 +193,7 @@ def _requests() -> Screen:
             "during_tpot_over": "TPOT during", "after_tpot_over": "TPOT after", "requests_hurt": "hurt",
             "requests_again": "again", "requests_unanswered": "no answer", "answers_differ": "other",
         },
+        uncompared={f"{phase}_{name}_over": f"{phase}_{name}_p50_ms" for name in times for phase in served.PHASES},
         compared=False,
     )  # fmt: skip
 

@@ -32,12 +32,14 @@ def usual(cells: Sequence[Line], own: Sequence[Line]) -> Cell:
 
 
 def over(name: str, phase: str, cells: Sequence[Line], own: Sequence[Line]) -> Cell:
-    """By how much longer the requests of a phase took than the same ones of healthy trials."""
+    """By how much longer the requests of a phase took than the same ones of healthy trials; without any, their time."""
     if all_stopped(cells):
         return stopped(cells, own) if (name, phase) == ("ttft", "during") else Cell(NOTHING)
     cell = spread(cells, f"{phase}_{name}_over")
     absolute = _range(cells, f"{phase}_{name}_p50_ms")
-    if absolute:
+    if absolute and cell.text == NOTHING:
+        cell = Cell(f"{absolute} ms")
+    elif absolute:
         cell = Cell(cell.text, "\n".join(filter(None, (cell.detail, f"{absolute} ms"))))
     known = [line for line in cells if line[f"{phase}_{name}_over"].n]
     lacking = [line for line in cells if known and line not in known and line.conclusive > line.stopped]

@@ -19,6 +19,7 @@ def report_command(runs: Sequence[Path], out: Path | None, opened: bool, serve: 
     if port:
         raise UsageError(f"--port {port}: is where --serve listens; add --serve, or leave it out")
     _refuse_twice(runs)
+    _refuse_among_trials(runs, out)
     page = publish(runs, out)
     print(page)
     if opened and not webbrowser.open(page.absolute().as_uri()):
@@ -33,6 +34,15 @@ def _refuse_twice(runs: Sequence[Path]) -> None:
     for run in runs:
         if (known := first.setdefault(real(run), run)) is not run:
             raise UsageError(f"{known} and {run} are the same; give each run once")
+
+
+def _refuse_among_trials(runs: Sequence[Path], out: Path | None) -> None:
+    """Raises `UsageError` if the report would be written where a run has its trials."""
+    from reports.load import real
+
+    for run in runs:
+        if out is not None and real(out).is_relative_to(real(run) / "trials"):
+            raise UsageError(f"-o {out}: is where {run} has its trials; choose another folder")
 
 
 def _serve(run: Path, port: int, opened: bool) -> ExitCode:

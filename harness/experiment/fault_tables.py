@@ -120,12 +120,18 @@ class FaultModel(PlaceModel):
 
     @property
     def comes_and_goes(self) -> bool:
-        """Whether something works again before the last failure has come, or may do so: what decides is the table, so
-        that trials of one scenario are judged alike, whichever failure stopped them."""
+        """Whether something works again before the last failure has come, or while another stays, or may do so: what
+        decides is the table, so that trials of one scenario are judged alike, whichever failure stopped them. Failures
+        that are all healed, and all come while the first lasts, are one time with something broken, as one is."""
         parts: tuple[PlaceModel, ...] = self.events or (self, *self.also)
         kinds = [event.kind for event in self.events] or [self.kind, *(also.kind for also in self.also)]
-        healed = self.several and any(part.lasts_s is not None for part in parts)
+        healed = self.several and any(part.lasts_s is not None for part in parts) and not self._overlaps
         return healed or self.mtbf_s is not None or any(kind in COMES_AND_GOES for kind in kinds)
+
+    @property
+    def _overlaps(self) -> bool:
+        once, lasts_s = self.times == 1 and bool(self.also), self.lasts_s or 0.0
+        return once and all(also.lasts_s is not None and also.after_s < lasts_s for also in self.also)
 
 
 class FaultContext(NamedTuple):

@@ -104,6 +104,8 @@ def _lists_values(before: Any) -> bool:
 
 def _index(entries: Sequence[Any], name: str) -> int:
     names = [_name(entry) for entry in entries]
+    if not any(names):
+        raise KeyPathError(f"no entry is called {name!r}, as none has a name; give a number, such as 0")
     if name not in names:
         raise KeyPathError(f"no entry is called {name!r}; {nearest(name, [one for one in names if one])}")
     if names.count(name) > 1:

@@ -88,7 +88,8 @@ def table(records: Iterable[stored.Trial]) -> list[Line]:
 
 def _columns(records: Sequence[stored.Trial]) -> tuple[Mapping[str, str], Mapping[str, Mapping[str, float]]]:
     """The columns of the workload's first screen in the report, and of those that compare a trial with others the
-    values by trial. Of collectives, the short metrics, which a trial has by itself."""
+    values by trial; where there is nothing to compare with, what a trial has by itself. Of collectives, the short
+    metrics, which a trial has by itself, too."""
     kinds = {record.workload for record in records}
     if kinds <= {"collective"}:
         return SHORT_NAMES, {}
@@ -99,8 +100,10 @@ def _columns(records: Sequence[stored.Trial]) -> tuple[Mapping[str, str], Mappin
     screen = screen_for(kinds, lambda metric: any(METRICS[metric].value(view) is not None for view in views))
     columns = screen.terminal or SHORT_NAMES
     values = among_trials(records, list(columns))
+    lacking = {name: other for name, other in screen.uncompared.items() if name in values and values[name].isna().all()}
+    columns = {lacking.get(name, name): heading for name, heading in columns.items()}
     ids = [record.trial_id for record in records]
-    return columns, {str(name): dict(zip(ids, values[name], strict=True)) for name in values}
+    return columns, {str(n): dict(zip(ids, values[n], strict=True)) for n in values if n not in lacking}
 
 
 def _points(record: stored.Trial, several: bool) -> str:

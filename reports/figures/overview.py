@@ -81,6 +81,7 @@ def _axis(ax: Axes, panel: Panel, rows: Sequence[Row]) -> None:
     if panel.none and not any(line[panel.full].n or _hollow(panel, line).n for row in rows for line in row):
         ax.set_xticks([])
         style.empty(ax, panel.none)
+        return
     low, high = ax.get_xlim()
     if panel.percent:
         ax.axvline(0, color="#444444", linewidth=0.8, zorder=0)
@@ -92,6 +93,15 @@ def _axis(ax: Axes, panel: Panel, rows: Sequence[Row]) -> None:
         ax.set_xlim(min(0.0, low), max(high, 1.0))
     if (style.narrow() or not panel.hollow) and len(ax.get_xticks()):
         ax.xaxis.set_major_locator(MaxNLocator(MOST_TICKS_NARROW if style.narrow() else MOST_TICKS))
+
+
+def tells(lines: Sequence[Line]) -> bool:
+    """Whether the figure has anything to show: a number, or a system that stopped."""
+    panels = screen_of(lines).panels
+    cells = [line for row in shown(lines) for line in row if line.conclusive]
+    return any(
+        _end(line) or nothing_after(line) or any(line[p.full].n or _hollow(p, line).n for p in panels) for line in cells
+    )
 
 
 def _hollow(panel: Panel, line: Line) -> Estimate:

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 from math import inf
-from typing import Any
 
 from reports import stats
+from reports.metrics import returned
 from reports.metrics.metric import NOT_COMPARED, Metric
 from reports.metrics.view import View
 
@@ -46,59 +46,8 @@ def _first_loss_end_ns(view: View) -> float:
 
 
 def _returned(view: View) -> float | None:
-    """The receiver of a path tells its return although the sender holds it back, so the first return after the last
-    hold counts; what follows the next loss is of that one. A probation is of all paths between two NICs: one of which a
-    core has told the return carried until its probation began, which is no part of the return. A NIC that carried when
-    the heal was over returned at once, if the trial lasted longer: the core of one that is over sees no later loss."""
-    fault = view.trial.fault
-    if fault is None or fault.heal_ns is None:
-        return None
-    returned_ns, link_was_up = None, False
-    carried: set[tuple[Any, ...]] = set()
-    began_ns, next_ns = _heal_began_ns(view), _next_fault_ns(view)
-    for event in view.events:
-        t_ns, kind = event["t_ns"], str(event.get("kind"))
-        if t_ns < fault.t_before_ns or (fault.nic and event.get("nic") != fault.nic):
-            continue
-        # A core may see the last loss of a link that came and went after the heal; every other one is the next loss.
-        late = kind == "link_down" and returned_ns is not None and returned_ns < fault.heal_ns
-        lost = kind in ("link_down", "path_down")
-        if t_ns >= next_ns or (lost and returned_ns is not None and t_ns >= fault.heal_ns and not late):
-            break
-        link_was_up = kind == "link_up" or (link_was_up and kind != "link_down")
-        pair = event.get("rank"), event.get("nic"), event.get("peer")
-        if lost:
-            carried = carried - {pair} if kind == "path_down" else set()
-        if lost or (kind == "path_held" and not (event.get("cause") == "probation" and pair in carried)):
-            returned_ns = None
-        elif kind == "path_returned" and (link_was_up or t_ns >= began_ns):
-            carried.add(pair)
-            returned_ns = t_ns if returned_ns is None else returned_ns
-    if returned_ns is None or (returned_ns < fault.heal_ns and _ended_ns(view) <= fault.heal_ns):
-        return None
-    return max(0.0, float(returned_ns - fault.heal_ns) / 1e6)
-
-
-def _heal_began_ns(view: View) -> float:
-    """From when a path that returns can be one that the heal let return, where the core saw no link come up. `heal_ns`
-    is read when the last command of the heal is over, some ms after the NIC can carry; older runs have only that."""
-    fault = view.trial.fault
-    assert fault is not None and fault.heal_ns is not None
-    told = next(iter(view.trial.evidence.strikes), {}).get("heal_from_ns")
-    # A healer whose time is over heals by itself, before it is told to.
-    return min(told, fault.heal_ns) if isinstance(told, int) else fault.heal_ns
-
-
-def _ended_ns(view: View) -> int:
-    return max((i.t_ns + i.duration_ns for i in view.trial.iterations), default=0)
-
-
-def _next_fault_ns(view: View) -> float:
-    """When the healed NIC was struck again; infinite if it was not."""
-    fault = view.trial.fault
-    assert fault is not None and fault.heal_ns is not None
-    again = (f.t_before_ns for f in view.trial.further_faults if (f.host, f.nic) == (fault.host, fault.nic))
-    return min((t_ns for t_ns in again if t_ns >= fault.heal_ns), default=inf)
+    returned_ns = returned.returned_ns(view.trial, view.events)
+    return None if returned_ns is None else returned_ns / 1e6
 
 
 def _not_returned_for(view: View) -> float | None:
@@ -110,7 +59,7 @@ def _not_returned_for(view: View) -> float | None:
     paths = (e for e in view.events if e.get("nic") == fault.nic and e["t_ns"] >= fault.t_before_ns)
     if not any(event.get("kind") in ("path_down", "path_held") for event in paths):
         return None
-    lasted_ns = min(_ended_ns(view), _next_fault_ns(view)) - fault.heal_ns
+    lasted_ns = returned.lasted_ns(view.trial)
     return lasted_ns / 1e6 if lasted_ns > 0 else None
 
 

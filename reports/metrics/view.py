@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from reports import stats
 from reports.after import After, after
 from reports.core_log import core_events
+from reports.metrics import returned
 from reports.setting import Setting
 from reports.trial import Iteration, Phase, Trial
 
@@ -29,7 +30,9 @@ COMES_AND_GOES = ("flap",)
 SENDS_ON = ("rate_limit", "delay", "duplicate", "reorder")
 """Kinds of faults through which their NIC sends on, so that no traffic is down."""
 
-ONCE_HEALED = "once everything is healed (where its NIC does not carry again before the trial ends, without it)"
+ONCE_HEALED = (
+    "once everything is healed and its NIC carries again (where it does not before the trial ends, without it)"
+)
 """What a speed after the repair is of."""
 
 DOUBTFUL = 0.05
@@ -175,16 +178,27 @@ class View:
         """The iterations that count as `phase`; after a failure, those that follow the schedule switch, and after
         several that stay, those that follow the last of them.
 
-        If the fault comes and goes, all iterations since the first failure count, fast and slow ones.
+        If the fault comes and goes, all iterations since the first failure count, fast and slow ones. Repaired is what
+        begins once the healed NIC carries again; if it does not before the end, all that begins after the heal.
         """
         if phase == "after":
             return self.since if self.comes_and_goes else self._with_all_failures
+        if phase == "repaired":
+            return self._repaired
         return self._by_phase.get(phase, [])
 
     @cached_property
     def _with_all_failures(self) -> Sequence[Iteration]:
         last_ns = max((fault.t_after_ns for fault in self.trial.further_faults), default=0)
         return [i for i in self.rest.steady if i.t_ns >= last_ns]
+
+    @cached_property
+    def _repaired(self) -> Sequence[Iteration]:
+        items, fault = self._by_phase.get("repaired", []), self.trial.fault
+        returned_ns = returned.returned_ns(self.trial, self.events)
+        if returned_ns is None or fault is None or fault.heal_ns is None:
+            return items
+        return [i for i in items if i.t_ns >= fault.heal_ns + returned_ns]
 
     @cached_property
     def _by_phase(self) -> dict[Phase, list[Iteration]]:

@@ -373,6 +373,18 @@ def test_a_run_that_was_measured_and_one_that_was_simulated_say_why_they_have_no
     assert {finding["system"] for finding in json.loads(text)["findings"]} == {"balance to balance (simulated)"}
 
 
+def test_elements_that_a_simulated_side_cannot_check_leave_nothing_open(tmp_path: Path) -> None:
+    """The advice was to run the missing trials, and the exit status could never be 0."""
+    measured, folder = make(tmp_path / "a", 4), simulated(make(tmp_path / "b", 4))
+    for path in folder.glob("trials/*/trial.json"):
+        trial = json.loads(path.read_text())
+        path.write_text(json.dumps(trial | {"iterations": [i | {"wrong": None} for i in trial["iterations"]]}))
+    status, text = run(f"{measured}@balance", f"{folder}@balance")
+    assert status == 0 and "not simulated in NEW" in text and "run the missing trials" not in text
+    status, text = run(f"{folder}@balance", f"{measured}@balance")
+    assert status == 0 and "not simulated in BASE" in text
+
+
 def trained(folder: Path, weights: str, **provenance: object) -> Path:
     """A run of two healthy trials of training that ended with these weights."""
     steps = [

@@ -26,10 +26,11 @@ def test_every_mistake_is_one_line(case: dict[str, Any]) -> None:
 
 
 def test_a_setting_without_a_number_is_for_every_entry() -> None:
-    document: dict[str, Any] = {"system": [{"name": "a"}, {"name": "b", "env": {"X": "1"}}], "none": []}
+    document: dict[str, Any] = {"system": [{"name": "a"}, {"name": "b", "env": {"X": "1"}}], "none": [], "fault": [{}]}
     apply(document, 'system.env.Y="2"')
     assert document["system"] == [{"name": "a", "env": {"Y": "2"}}, {"name": "b", "env": {"X": "1", "Y": "2"}}]
     for setting, words in (
+        ("fault[one].x=1", "no entry is called 'one', as none has a name; give a number, such as 0"),
         ("none.x=1", "there is no entry that could have 'x'"),
         ("system[2].x=1", "there is no entry 2; entries count from 0 to 1"),
     ):

@@ -56,6 +56,16 @@ def test_a_folder_that_is_given_twice_is_refused(tmp_path: Path) -> None:
         assert not out.exists()
 
 
+def test_a_report_among_the_trials_of_a_run_is_refused(tmp_path: Path) -> None:
+    """Its files would be taken for trials that cannot be read."""
+    folder = make(tmp_path / "a")
+    for inside in (folder / "trials", folder / "trials" / "more"):
+        before = sorted((folder / "trials").iterdir())
+        status, text = run(folder, "-o", inside)
+        assert status == 2 and f"is where {folder} has its trials; choose another folder" in " ".join(text.split())
+        assert sorted((folder / "trials").iterdir()) == before
+
+
 @pytest.mark.usefixtures("undrawn")
 def test_a_trial_that_cannot_be_read_is_named_on_the_terminal(tmp_path: Path) -> None:
     folder = make(tmp_path)

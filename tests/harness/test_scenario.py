@@ -197,6 +197,9 @@ EVENT = {"at": "1 s", "kind": "nic_down", "host": "host1"}
         (FIRST | {"also": [NEXT]}, True, False),
         (FIRST | {"also": [NEXT | {"lasts": "100 ms"}]}, True, True),
         (FIRST | {"lasts": "100 ms", "also": [NEXT]}, True, True),
+        (FIRST | {"lasts": "100 ms", "also": [NEXT | {"lasts": "100 ms"}]}, True, False),  # one time, as a single one
+        (FIRST | {"lasts": "100 ms", "also": [NEXT | {"lasts": "100 ms", "kind": "flap"}]}, True, True),
+        (FIRST | {"lasts": "100 ms", "also": [NEXT | {"lasts": "100 ms", "after": "100 ms"}]}, True, True),
         (FIRST | {"also": [NEXT | {"kind": "flap"}]}, True, True),
         (FIRST | {"times": 2, "every": "1 s", "lasts": "400 ms"}, True, True),
         ({"name": "chance", "kind": "nic_down", "mtbf": "1 s"}, True, True),

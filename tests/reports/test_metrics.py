@@ -224,6 +224,49 @@ def test_a_nic_that_carries_when_the_heal_is_over_returned_at_once(
     assert METRICS["return_ms"].exceeds(View(healed)) == (None if expected is not None else 60)
 
 
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        ([(20, "path_held", "p"), (40, "path_returned", "p")], 0),  # it passed its probation while it was still slow
+        ([(20, "path_held", "p"), (40, "path_returned", "p"), (50, "path_held", "p")], None),  # once more, to the end
+        ([(20, "path_held", "p"), (30, "path_held", "q"), (40, "path_returned", "p"), (75, "path_returned", "q")], 15),
+        ([(20, "path_held", "p"), (25, "path_down", "p"), (40, "path_returned", "p")], None),  # no probation was passed
+    ],
+)
+def test_a_slow_nic_whose_probation_was_over_before_the_heal_began_carried_at_the_heal(
+    events: list[tuple[int, str, str]], expected: float | None
+) -> None:
+    """No path was lost, so none returns once the heal began: it was told as not back although it sent all the time."""
+    of = logged()
+    told = [
+        {"t_ns": (30 + ms) * MS, "kind": kind, "nic": "b", "peer": peer, "cause": "probation"}
+        for ms, kind, peer in events
+    ]
+    assert of.fault is not None
+    healed = of.fault.model_copy(update={"kind": "rate_limit", "heal_ns": 90 * MS})
+    evidence = Evidence(strikes=({"heal_from_ns": 85 * MS},))
+    slow = of.model_copy(update={"fault": healed, "evidence": evidence, "core": {"0": {"events": told}}})
+    assert value("return_ms", slow) == expected
+    assert METRICS["return_ms"].exceeds(View(slow)) == (None if expected is not None else 60)
+
+
+@pytest.mark.parametrize(("later", "expected"), [([], None), ([("0", 110, "path_returned")], 50)])
+def test_a_return_that_the_other_end_of_a_held_path_tells_is_none(
+    later: list[tuple[str, int, str]], expected: float | None
+) -> None:
+    """The NIC carried nothing to the end of the trial, and its return was told."""
+    of = logged(*LOST)
+    assert of.fault is not None
+    told = [("0", 55, "path_held"), ("1", 70, "path_returned"), *later]
+    core: dict[str, Any] = {"0": {"events": []}, "1": {"events": []}}
+    for rank, ms, kind in sorted(told, key=lambda one: one[1]):
+        core[rank]["events"].append(
+            {"t_ns": (30 + ms) * MS, "kind": kind, "nic": "b", "peer": "p", "cause": "flapping"}
+        )
+    healed = of.model_copy(update={"fault": of.fault.model_copy(update={"heal_ns": 90 * MS}), "core": core})
+    assert value("return_ms", healed) == expected
+
+
 def test_a_trial_that_was_over_before_the_heal_tells_no_return() -> None:
     of = logged(*LOST, (56, "link_up", "b"), (58, "path_returned", "b"))
     assert of.fault is not None
@@ -298,6 +341,21 @@ def test_a_speed_after_the_repair_is_told_to_be_without_a_nic_that_was_not_back(
     assert "NIC not back in 1 of 2" in page.told(line, METRICS["repaired_gbs"])
     assert line.without_nic(METRICS["after_gbs"]) == ""
     assert "checked,not_back" in tables.comma_separated([line])
+
+
+def test_a_speed_after_the_repair_begins_when_the_nic_carries_again() -> None:
+    """Else it is that of the NICs that are left, for which nothing gives a reason where the NIC returns late."""
+    of = logged(*LOST, (100, "path_returned", "b"))
+    assert of.fault is not None
+    many = trial(*[("before", 10)] * 3, ("hit", 40), ("after", 20), *[("repaired", 20)] * 3, ("repaired", 10))
+    healed = {"fault": of.fault.model_copy(update={"heal_ns": 90 * MS})}
+    late = many.model_copy(update=healed | {"core": of.core})
+    assert (value("return_ms", late), value("repaired_ms", late), value("repaired_gbs", late)) == (40, 10, 1.0)
+    out = many.model_copy(update=healed | {"core": logged(*LOST).core})
+    assert value("repaired_ms", out) == 20
+    short = late.model_copy(update={"iterations": late.iterations[:-2]})
+    assert value("repaired_ms", short) is None, "none began once it carried"
+    assert not_back([late, short]) == ""
 
 
 def test_a_healed_nic_that_is_held_back_is_told_with_its_reason() -> None:

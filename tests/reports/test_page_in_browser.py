@@ -133,6 +133,24 @@ def test_the_first_table_fits_and_what_does_not_says_that_it_scrolls(page: Chrom
     page.send("Emulation.clearDeviceMetricsOverride")
 
 
+def test_a_wide_note_in_the_first_table_breaks_no_number(page: ChromiumPage) -> None:
+    """The note has the width that the numbers leave; it took theirs."""
+    cells = "[...document.querySelectorAll('#first tbody tr:first-child td.n')]"
+    page.evaluate(f"window.kept = {cells}.map(c => c.innerHTML)")
+    try:
+        told = "(at < 2 ? '0.0441 to 0.127' : '208 to 801 ms')"
+        note = "(at === 2 ? '<span class=ci>' + 'no comparable '.repeat(9) : '')"
+        numbers = f"'<strong>' + {told} + '</strong>' + {note}"
+        page.evaluate(f"{cells}.forEach((c, at) => {{ c.innerHTML = {numbers}; }})")
+        settle(page, 1280)
+        lines = f"Math.max(...{cells}.map(c => c.querySelector('strong').getClientRects().length))"
+        assert page.evaluate(lines) == 1
+        assert page.evaluate("(e => e.scrollWidth <= e.clientWidth)(document.querySelector('#first .wide'))")
+    finally:
+        page.evaluate(f"{cells}.forEach((c, at) => {{ c.innerHTML = window.kept[at]; }})")
+        page.send("Emulation.clearDeviceMetricsOverride")
+
+
 def test_all_numbers_say_that_they_scroll_where_they_do_and_only_there(page: ChromiumPage) -> None:
     """On a phone they always do; on a usual screen with more columns than this run has."""
     try:

@@ -81,9 +81,25 @@ def test_without_healthy_trials_the_page_says_how_to_get_them(tmp_path: Path) ->
     lines = lines_of(tmp_path, TRIALS[2])
     (told,) = remarks(lines)
     assert told.startswith("There is no healthy trial") and "sweep.healthy" in told
-    assert "no healthy trial to compare with" in [
-        text.get_text() for ax in figure.draw(lines).axes for text in ax.texts
-    ]
+    page = write_report(stored_run(tmp_path / "page", "serving", TRIALS[2])).read_text()
+    first = page[page.index('<section id="first"') : page.index('<section id="summary"')]
+    assert "<figure>" not in first, "it would be two empty panels"
+    with_stopped = lines_of(tmp_path / "more", TRIALS[2], STOPPED[2])
+    axes = figure.draw(with_stopped).axes
+    assert figure.tells(with_stopped)
+    assert "no healthy trial to compare with" in [text.get_text() for ax in axes for text in ax.texts]
+    assert not any(ax.lines for ax in axes), "the line of no difference went through these words"
+
+
+def test_without_healthy_trials_the_times_that_are_known_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (row,) = overview(lines_of(tmp_path, TRIALS[2], TRIALS[3]))
+    texts = [row[f"{name}_{phase}"].text for name in ("ttft", "tpot") for phase in ("during", "after")]
+    assert texts == ["360 to 600 ms", "249 to 415 ms", "5 ms", "5 ms"]
+    ConsoleProgress(Console(width=140, force_terminal=False))._print_summary(table([TRIALS[2], TRIALS[3]]))
+    shown = capsys.readouterr().out
+    assert all(number in shown for number in ("360", "600", "249", "415")) and "%" not in shown
 
 
 def test_the_noise_before_any_failure_is_told(tmp_path: Path) -> None:

@@ -1,0 +1,91 @@
+"""When a healed NIC carried again, by what the cores told of its paths. Pure."""
+
+from collections.abc import Iterable, Mapping
+from math import inf
+from typing import Any
+
+from reports.trial import Trial
+
+FLAPPING = "flapping"
+"""The `cause` of the core's event of a path that is held back because it was lost too often; other holds wait for test
+packets."""
+
+PROBATION = "probation"
+"""The `cause` of the core's event of a path that is held back until its test packets have come back."""
+
+
+def returned_ns(trial: Trial, events: Iterable[Mapping[str, Any]]) -> int | None:
+    """The time from the heal until the struck NIC carried again; None: it did not before the trial ended, or was not
+    healed.
+
+    The receiver of a path tells its return although the sender holds it back, so the first return after the last
+    hold counts, and none while a NIC that was lost too often is held: the other end of a held path may tell its return
+    long after the hold began. What follows the next loss is of that one. A probation is of all paths between two NICs:
+    one of which a core has told the return carried until its probation began, which is no part of the return. Who
+    passes a probation has shown that it carries, also before the heal, as a NIC does that was only slow. A NIC that
+    carried when the heal was over returned at once, if the trial lasted longer: the core of one that is over sees no
+    later loss.
+    """
+    fault = trial.fault
+    if fault is None or fault.heal_ns is None:
+        return None
+    found_ns, link_was_up = None, False
+    carried: set[tuple[Any, ...]] = set()
+    holds: dict[tuple[Any, ...], Any] = {}
+    began_ns, next_ns = _heal_began_ns(trial), _next_fault_ns(trial)
+    for event in events:
+        t_ns, kind = event["t_ns"], str(event.get("kind"))
+        if t_ns < fault.t_before_ns or (fault.nic and event.get("nic") != fault.nic):
+            continue
+        # A core may see the last loss of a link that came and went after the heal; every other one is the next loss.
+        late = kind == "link_down" and found_ns is not None and found_ns < fault.heal_ns
+        lost = kind in ("link_down", "path_down")
+        if t_ns >= next_ns or (lost and found_ns is not None and t_ns >= fault.heal_ns and not late):
+            break
+        link_was_up = kind == "link_up" or (link_was_up and kind != "link_down")
+        pair = event.get("rank"), event.get("nic"), event.get("peer")
+        if lost:
+            carried = carried - {pair} if kind == "path_down" else set()
+            holds = {other: cause for other, cause in holds.items() if kind == "path_down" and other != pair}
+        if lost or (kind == "path_held" and not (event.get("cause") == PROBATION and pair in carried)):
+            found_ns = None
+        if kind == "path_held":
+            holds[pair] = event.get("cause")
+        elif kind == "path_returned":
+            passed = holds.pop(pair, None) == PROBATION and not holds
+            if FLAPPING in holds.values():
+                continue
+            healed = link_was_up or t_ns >= began_ns
+            carried |= {pair} if healed else set()
+            found_ns = t_ns if found_ns is None and (healed or passed) else found_ns
+    if found_ns is None or (found_ns < fault.heal_ns and _ended_ns(trial) <= fault.heal_ns):
+        return None
+    return max(0, int(found_ns - fault.heal_ns))
+
+
+def lasted_ns(trial: Trial) -> float:
+    """From the heal to the end of the trial, or to the next fault of the NIC; 0 if it was not healed."""
+    if trial.fault is None or trial.fault.heal_ns is None:
+        return 0
+    return min(_ended_ns(trial), _next_fault_ns(trial)) - trial.fault.heal_ns
+
+
+def _heal_began_ns(trial: Trial) -> float:
+    """From when a path that returns can be one that the heal let return, where the core saw no link come up. `heal_ns`
+    is read when the last command of the heal is over, some ms after the NIC can carry; older runs have only that."""
+    assert trial.fault is not None and trial.fault.heal_ns is not None
+    told = next(iter(trial.evidence.strikes), {}).get("heal_from_ns")
+    # A healer whose time is over heals by itself, before it is told to.
+    return min(told, trial.fault.heal_ns) if isinstance(told, int) else trial.fault.heal_ns
+
+
+def _ended_ns(trial: Trial) -> int:
+    return max((i.t_ns + i.duration_ns for i in trial.iterations), default=0)
+
+
+def _next_fault_ns(trial: Trial) -> float:
+    """When the healed NIC was struck again; infinite if it was not."""
+    fault = trial.fault
+    assert fault is not None and fault.heal_ns is not None
+    again = (f.t_before_ns for f in trial.further_faults if (f.host, f.nic) == (fault.host, fault.nic))
+    return min((t_ns for t_ns in again if t_ns >= fault.heal_ns), default=inf)

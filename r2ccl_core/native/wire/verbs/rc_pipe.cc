@@ -15,8 +15,8 @@ namespace {
 // Of a request's number.
 constexpr uint64_t kReceive = uint64_t{1} << 63;
 constexpr uint64_t kWrite = uint64_t{1} << 62;
-constexpr int64_t kRetransmitNs = 34'000'000;        // of a queue pair with the usual time-out
-constexpr int64_t kCountsNs = 250'000'000;  // as often as a path whose messages wait is asked
+constexpr int64_t kRetransmitNs = 34'000'000;  // of a queue pair with the usual time-out
+constexpr int64_t kCountsNs = 250'000'000;     // as often as a path whose messages wait is asked
 
 Status Broken(const std::string& what) { return {Code::kProtocol, "RDMA: " + what}; }
 

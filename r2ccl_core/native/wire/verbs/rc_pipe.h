@@ -62,8 +62,8 @@ class RcPipe {
   Status Send(RcKind kind, size_t bytes, int64_t now_ns, size_t counted = 0);
   // Sends what Room() gave no place for.
   Status ReturnSlots(int64_t now_ns);
-  // Whether this end has waited for a word, or for slots, for so long that a device may have lost a completion: then the
-  // ends should compare how many messages one has sent, which the other's device has, and how many the other has
+  // Whether this end has waited for a word, or for slots, for so long that a device may have lost a completion: then
+  // the ends should compare how many messages one has sent, which the other's device has, and how many the other has
   // received. True once in 250 ms.
   bool WantsCount(int64_t now_ns);
   // Of messages.
@@ -144,8 +144,8 @@ class RcPipe {
 
   int64_t progress_ns_ = 0;
   int64_t counted_ns_ = 0;  // see WantsCount
-  int64_t looked_ns_ = 0;  // when this end last sent something, or looked for what is done
-  int64_t absent_ns_ = 0;  // for how long, all in all, it came too late
+  int64_t looked_ns_ = 0;   // when this end last sent something, or looked for what is done
+  int64_t absent_ns_ = 0;   // for how long, all in all, it came too late
   int64_t rtt_ns_ = 0;
   int64_t rtt_variance_ns_ = 0;
   int64_t shortest_rtt_ns_ = 0;

@@ -509,7 +509,7 @@ def test_a_killed_rank_has_told_its_core_events() -> None:
     told = [json.loads(line) for line in out.splitlines()]
     live = [event for event in told if event["event"] == "core"]
     assert {"path_up"} <= {event["kind"] for event in live}
-    assert all(set(event) == {"event", "rank", "t_ns", "kind", "nic", "peer", "detail"} for event in live)
+    assert all(set(event) == {"event", "rank", "t_ns", "kind", "nic", "peer", "detail", "cause"} for event in live)
     last = told[-1]
     assert last["event"] == "error"
     assert len(live) == len({tuple(event.values()) for event in live}), "an event was told twice"

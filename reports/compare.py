@@ -322,9 +322,7 @@ def _missing(metric: str, part: pd.DataFrame, side: Literal["BASE", "NEW"]) -> C
         why = "inconclusive in"
     elif (_unknown(part, metric) | part[metric].notna()).all():
         why = "not known in"
-    elif (
-        metric == "wrong" and (part["source"] == "simulated").all()
-    ):  # there is nothing to check, however often it runs
+    elif metric == "wrong" and (part["source"] == "simulated").all():  # nothing to check, however often it runs
         why = "not simulated in"
     else:
         why = "no error in" if metric == "error_after_ms" else "not measured in"

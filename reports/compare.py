@@ -31,9 +31,12 @@ Conclusion = Literal[
     "not measured in BASE", "inconclusive in BASE", "not known in BASE", "not run in BASE", "no error in BASE",
     "not simulated in BASE", "stopped in BASE",
     "no ratio of such values", "not known closely enough", "on another network",
+    "known in neither",
 ]  # fmt: skip
 UNKNOWN = ("not run in NEW", "inconclusive in NEW", "not known in NEW", "on another network")
 """Conclusions after which nothing can be said of NEW as a whole, whatever the metric."""
+NEITHER: Conclusion = "known in neither"
+"""The conclusion on what both sides should have and neither has."""
 FEW = ("too few repeats", "too few known repeats", "too few conclusive repeats")
 """Conclusions that more repeats may change."""
 BETWEEN: Conclusion = "not known closely enough"
@@ -72,6 +75,8 @@ class Finding:
     """How many repeats that have a value in BASE are inconclusive in NEW."""
     change: Change | None
     conclusion: Conclusion
+    asked: bool = False
+    """Whether somebody wrote the rule: then what cannot be judged leaves its question open."""
 
     @property
     def regressed(self) -> bool:
@@ -103,7 +108,8 @@ class Finding:
         """Whether NEW lacks what it should have, or has it of fewer repeats, for a reason that says nothing of NEW."""
         metric = METRICS[self.metric]
         gap = self.conclusion == "not measured in NEW" and (metric.of_faults or not metric.of.startswith("some"))
-        return self.conclusion in UNKNOWN or gap or self.inconclusive > 0
+        unanswered = self.asked and self.conclusion == NEITHER
+        return self.conclusion in UNKNOWN or gap or unanswered or self.inconclusive > 0
 
     @property
     def told(self) -> tuple[float, float]:
@@ -125,9 +131,11 @@ def would_show(finding: Finding) -> int | None:
     return stats.repeats_to_show(half * repeats**0.5 / student_t(max(1, degrees)), wanted)
 
 
-def compare(base: pd.DataFrame, new: pd.DataFrame, rules: Rules, *, paired: bool = False) -> list[Finding]:
+def compare(
+    base: pd.DataFrame, new: pd.DataFrame, rules: Rules, *, paired: bool = False, asked: bool = False
+) -> list[Finding]:
     """Applies every rule to every cell (case, size, system) of either frame (`reports.measures.trial_frame` of one
-    run)."""
+    run). `asked`: somebody wrote the rules."""
     ours, theirs = _cells(new), _cells(base)
     findings: list[Finding] = []
     for cell in dict.fromkeys([*theirs, *ours]):
@@ -136,7 +144,7 @@ def compare(base: pd.DataFrame, new: pd.DataFrame, rules: Rules, *, paired: bool
         for rule in rules.rules:
             if rule.applies(cell[2], cell[1], *about):
                 findings += _finding(rule, cell, *sides, paired)
-    return findings
+    return [replace(finding, asked=asked) for finding in findings]
 
 
 def _cells(frame: pd.DataFrame) -> dict[tuple[str, int, str], pd.DataFrame]:
@@ -153,12 +161,15 @@ def _about(base: pd.DataFrame, new: pd.DataFrame) -> tuple[str, str]:
 def _finding(
     rule: Rule, cell: tuple[str, int, str], base: pd.DataFrame, new: pd.DataFrame, paired: bool
 ) -> Iterator[Finding]:
-    """Yields nothing if neither side has the measure: it does not apply to such trials."""
+    """Yields nothing if neither side has the measure, nor should have it: it does not apply to such trials."""
     ours, theirs = _values(new, rule.metric), _values(base, rule.metric)
     at_least = _median_at_least(base, rule.metric), _median_at_least(new, rule.metric)
-    if not ours and not theirs and not any(least == least for least in at_least):
+    if ours or theirs or any(least == least for least in at_least):
+        found, conclusion = _judged(rule, theirs, ours, base, new, paired)
+    elif _should_have(base, rule.metric) and _should_have(new, rule.metric):
+        found, conclusion = None, NEITHER
+    else:
         return
-    found, conclusion = _judged(rule, theirs, ours, base, new, paired)
     tolerance = rule.tolerance
     yield Finding(
         *cell, rule.metric, rule.better, tolerance.amount, tolerance.relative,
@@ -167,6 +178,19 @@ def _finding(
         (_not_known(base, rule.metric), _not_known(new, rule.metric)), at_least,
         _inconclusive(base, new, rule.metric), found, conclusion,
     )  # fmt: skip
+
+
+def _should_have(part: pd.DataFrame, name: str) -> bool:
+    """Whether there are trials that should have a measure of which no value is known: what it is, or whether they went
+    on, is not known, or nothing of them can be compared."""
+    metric = METRICS[name]
+    if part.empty or not metric.is_of(str(part["workload"].iloc[0])):
+        return False
+    if part[name].notna().any() or metric.not_known(part).any():
+        return True
+    unsure = part["status"] == "inconclusive"
+    went_on = metric.of == "trials that went on" and part["faulted"] & ~part["status"].isin(["failed", "inconclusive"])
+    return bool(unsure.all() and metric.belongs_to(faulted=True, failed=False)) or bool(pd.Series(went_on).any())
 
 
 def _values(part: pd.DataFrame, metric: str) -> dict[Hashable, float]:

@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from reports import machine
-from reports.compare import BETWEEN, Finding, is_open, regressions, unjudged, would_show
+from reports.cells import listed
+from reports.compare import BETWEEN, NEITHER, Finding, is_open, regressions, unjudged, would_show
 from reports.machines import Difference
 from reports.metrics import METRICS
 from reports.stats import MIN_EFFECT
@@ -231,11 +232,13 @@ def _would_show(findings: Sequence[Finding]) -> Iterator[str]:
 
 
 def _left_out(findings: Sequence[Finding]) -> Iterator[str]:
-    """How many measures only one side has, by reason."""
+    """How many measures only one side has, or neither although both should, by reason; and which the latter are."""
     reasons = Counter(finding.conclusion for finding in findings if not finding.compared)
     if reasons:
         why = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
-        yield f"{plural(reasons.total(), 'more measure')} could not be compared: {why}."
+        neither = [_where(finding, findings) for finding in findings if finding.conclusion == NEITHER]
+        which = f" ({listed(neither)})" if neither else ""
+        yield f"{plural(reasons.total(), 'more measure')} could not be compared: {why}{which}."
 
 
 def _are_apart(finding: Finding) -> bool:
@@ -293,6 +296,7 @@ def as_json(
         "new": new,
         "regressions": len(regressions(findings)),
         "compared": sum(finding.compared for finding in findings),
+        "known_in_neither": sum(finding.conclusion == NEITHER for finding in findings),
         "lacks": dict(lacks),
         "weights_not_compared": list(unheld),
         "differences": [vars(difference) for difference in differences],

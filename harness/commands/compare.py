@@ -57,7 +57,7 @@ def compare_command(base: str, new: str, rules: Path | None, json: bool) -> Exit
     unheld = _unheld(before, after, base_system == new_system, between_runs)
     if base_system == new_system and not any(difference.decides_results for difference in between_runs):
         before, after = held_against(before, after)
-    findings = compare(before, after, chosen, paired=paired)
+    findings = compare(before, after, chosen, paired=paired, asked=rules is not None)
     _refuse_nothing(f"{base} and {new}", (before, after), chosen, findings, rules)
     if any(difference.is_of_network for difference in between_runs):
         findings = unjudgeable(findings)

@@ -616,3 +616,27 @@ def test_trials_that_ended_before_a_value_was_known_are_judged_by_what_it_is_mor
         assert (cells(found)[3], record["base_at_least"]) == ("4035 or more", 4035)
     if new == [None] * 4:
         assert (cells(found)[4], record["new_at_least"]) == ("4035 or more", 4035)
+
+
+def test_what_neither_side_knows_is_told_and_leaves_a_written_rule_open(
+    frames: tuple[pd.DataFrame, pd.DataFrame],
+) -> None:
+    """It vanished: a rule that could not be judged in any cell but one passed by that one."""
+    lost = [frame.assign(slowdown=float("nan")).assign(disturbed_slowdown=frame["faulted"]) for frame in frames]
+    some = [
+        pd.concat([frame[frame["system"] == "hot_repair"], none[none["system"] == "balance"]])
+        for frame, none in zip(frames, lost, strict=True)
+    ]
+    rule = rules(metric="slowdown", tolerance="50 %")
+    found = compare(*some, rule)
+    assert {each.system: each.conclusion for each in found}["balance"] == "known in neither"
+    text = told(found, [])
+    assert text[-1].startswith("1 more measure could not be compared: 1 known in neither (slowdown of balance at 1MiB")
+    assert not is_open(found), "no rule was written about it"
+    values = json.loads(as_json("A", "B", found, []))
+    assert values["known_in_neither"] == 1
+    assert [each["system"] for each in values["findings"] if each["conclusion"] == "known in neither"] == ["balance"]
+    asked = compare(*some, rule, asked=True)
+    assert is_open(asked) and "exit status 3" in told(asked, [])[-1]
+    stopped = [frame[frame["system"] == "failstop"] for frame in frames]
+    assert compare(*stopped, rule, asked=True) == [], "it does not apply to trials that stopped"

@@ -66,11 +66,13 @@ def answers(cells: Sequence[Line], own: Sequence[Line]) -> Cell:
 
 def noise(lines: Sequence[Line]) -> list[str]:
     """By how much requests before any failure differ from the same ones of healthy trials, which is the machine's
-    doing; or that there is nothing to compare with."""
+    doing, between the trials where it is least and most: opposite ones have a median near 0. Or that there is nothing
+    to compare with."""
     faulted = [line for line in lines if line.faulted and line.conclusive > line.stopped]
     if faulted and not any(line[f"{phase}_ttft_over"].n for line in faulted for phase in ("before", *PHASES)):
         return [f"{NO_HEALTHY[:1].upper()}{NO_HEALTHY[1:]}."]
-    found = {name: [li[f"before_{name}_over"].median for li in lines if li[f"before_{name}_over"].n] for name in TIMES}
+    names = {name: f"before_{name}_over" for name in TIMES}
+    found = {name: [end for li in lines if li[of].n for end in li.ends[of]] for name, of in names.items()}
     told = [
         f"{_ends(values, f'before_{name}_over')} % {TIMES[name]}"
         for name, values in found.items()
@@ -124,8 +126,9 @@ def _counts(part: pd.DataFrame) -> list[str]:
     """Requests hurt, repeated, unanswered and answered differently; without healthy trials, that these are unknown."""
     trials = plural(len(part), "trial")
     hurt, again = part["requests_hurt"].dropna(), int(part["requests_again"].sum())
+    usual = stats.median(hurt)
     told = (
-        [f"{number(stats.median(hurt))} were slower than the slowest healthy one (median of {trials})"]
+        [f"{number(usual)} {'was' if usual == 1 else 'were'} slower than the slowest healthy one (median of {trials})"]
         if len(hurt)
         else []
     )

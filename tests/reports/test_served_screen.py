@@ -1,8 +1,10 @@
 """The first screen, summary and terminal of serving answer what its users ask, and never compare different requests."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from chromium_page import ChromiumPage, chromium
 from rich.console import Console
@@ -18,6 +20,7 @@ from reports.measures import trial_frame
 from reports.overview import first_tables, overview, remarks
 from reports.report import write_report
 from reports.screens import MIXED, SCREENS, UNTRAINED, screen_for, screen_of
+from reports.served import _counts, noise
 from reports.setting import Setting
 from reports.summary import scope, sentences
 from reports.trial import Trial
@@ -105,6 +108,29 @@ def test_without_healthy_trials_the_times_that_are_known_are_told(
 def test_the_noise_before_any_failure_is_told(tmp_path: Path) -> None:
     (told,) = remarks(lines_of(tmp_path, *TRIALS))
     assert "by 0 to +100 % to the first token: so much is this machine's noise" in told
+
+
+def test_noise_of_opposite_signs_does_not_cancel(tmp_path: Path) -> None:
+    """Trials at -43 and +76 % were told by their median, +17 %."""
+    (line, *_) = [line for line in lines_of(tmp_path, *TRIALS) if line["before_ttft_over"].n]
+    apart = replace(line, ends=line.ends | {"before_ttft_over": (-0.43, 0.76), "before_tpot_over": (0.01, 0.02)})
+    assert "by \N{MINUS SIGN}43 to +76 % to the first token: so much" in noise([apart])[0]
+
+
+def test_the_ends_of_a_cell_are_its_least_and_greatest_trial(tmp_path: Path) -> None:
+    frame = trial_frame(load_folders([stored_run(tmp_path, "serving", *TRIALS)]))
+    made = frame.assign(before_ttft_over=[float(number) for number in range(len(frame))])
+    for line in headline(made):
+        own = made[(made["scenario"] == line.scenario) & (made["system"] == line.system)]["before_ttft_over"]
+        assert line.ends["before_ttft_over"] == (own.min(), own.max())
+
+
+def test_one_request_that_was_hurt_was_slower() -> None:
+    part = pd.DataFrame(
+        {"requests_hurt": [1.0], "requests_again": [0], "answers_differ": [0], "requests_unanswered": [0]}
+    )
+    assert _counts(part)[0] == "1 was slower than the slowest healthy one (median of 1 trial)"
+    assert _counts(part.assign(requests_hurt=2.0))[0].startswith("2 were slower")
 
 
 def test_the_summary_has_no_remedy_of_another_workload(tmp_path: Path) -> None:

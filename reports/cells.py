@@ -16,6 +16,7 @@ from reports.wording import (
     NOT_MEASURED,
     NOTHING,
     NOTHING_AFTER,
+    UNTIL_REPAIR,
     at_size,
     checked_iterations,
     difference,
@@ -52,12 +53,16 @@ def cells_of(lines: Sequence[Line]) -> list[Line]:
     return [line for line in top if line.with_fault or line.system not in faulted]
 
 
-def smaller_than_others(lines: Sequence[Line]) -> list[Line]:
-    """The cells of the first table of systems that did not run the largest size that others of their setup ran."""
-    largest: dict[str, int] = {}
-    for line in lines:
-        largest[line.setup] = max(line.size_bytes, largest.get(line.setup, 0))
-    return [line for line in cells_of(lines) if line.size_bytes < largest[line.setup]]
+def named_by_size(lines: Sequence[Line]) -> set[str]:
+    """The systems whose rows name their size: their cells have not the same sizes as those of other systems, and not
+    the largest alone. Of a run that is not finished, they may be of different points of the axes."""
+    sizes: dict[str, dict[str, int]] = {}
+    for line in cells_of(lines):
+        sizes.setdefault(line.system, {})[line.setup] = line.size_bytes
+    largest = max((size for own in sizes.values() for size in own.values()), default=0)
+    if len({frozenset(own.items()) for own in sizes.values()}) < 2:
+        return set()
+    return {system for system, own in sizes.items() if set(own.values()) != {largest}}
 
 
 def unmeasured(own: Sequence[Line], all_sizes: bool = False) -> str:
@@ -192,6 +197,18 @@ def after(cells: Sequence[Line], own: Sequence[Line], metric: str) -> Cell:
     return with_caveat(cell, told) if (told := _steps_lost(ended)) else cell
 
 
+def repaired(cells: Sequence[Line], metric: str) -> Cell:
+    """The speed after the repair, and in how many of its trials it is without the healed NIC."""
+    cell, known = spread(cells, metric), [line for line in cells if line[metric].n]
+    return with_caveat(cell, told) if (told := without_nic(known, metric)) else cell
+
+
+def without_nic(known: Sequence[Line], metric: str) -> str:
+    """``NIC not back in 2 of 3``: in how many trials with a speed after the repair the healed NIC did not carry."""
+    out = sum(line.not_back for line in known)
+    return f"NIC not back in {out} of {sum(line.values[metric] for line in known)}" if out else ""
+
+
 def _steps_lost(ended: Sequence[Line]) -> str:
     """How many steps of training the trials that stopped have not done; empty: that is not known."""
     known = [line for line in ended if line["steps_lost"].n]
@@ -275,16 +292,32 @@ def lost(cells: Sequence[Line]) -> Cell:
 
 def with_unknown(cell: Cell, cells: Sequence[Line], own: Sequence[Line], metric: str) -> Cell:
     """Returns `cell` with the number of its trials, after a fault, whose value is not known, and with the cells that
-    have none: because it is not known there, which may be the worst of all, or because nothing ran after the fault."""
-    none = [line for line in cells if nothing_after(line)]
-    told = [f"{NOTHING_AFTER} the fault: {named(none, cells)}"] if none and metric == "slowdown" else []
+    have none: because it is not known there, which may be the worst of all, or because nothing ran after the fault.
+    Several are counted, and named in the small print."""
+    told = _nothing_after(cells) if metric == "slowdown" else []
     lacking = not_in_range(cells, metric)
     unknown = not_known_in([line for line in cells if line not in lacking], metric)
     unknown += "" if any(line[metric].n for line in cells) else _in_the_others(cells, metric)
     unknown += at_size(max(line.size_bytes for line in cells)) if unknown and len(_sizes(own)) > 1 else ""
     known = [line for line in cells if line[metric].n]
     alone = f"{place(known[0], own)} only" if lacking and len(known) == 1 else ""
-    return with_caveat(cell, "\n".join(filter(None, (alone, unknown, *_without(lacking, own, metric), *told))))
+    named_ones = [alone, *_without(lacking, own, metric)]
+    told = [unknown, *told]
+    if len(lacking) < 2:
+        told = [*named_ones, *told]
+    else:  # their names would push the figure off the first screen
+        count = f"not known in {len(lacking)} of {plural(len(lacking) + len(known), 'cell')}"
+        told = [f"{count}{_worst_of(lacking, known, metric)}", *told]
+        cell = replace(cell, detail="\n".join(filter(None, (cell.detail, *named_ones))))
+    return with_caveat(cell, "\n".join(filter(None, told)))
+
+
+def _nothing_after(cells: Sequence[Line]) -> list[str]:
+    whys: dict[str, list[Line]] = {}
+    for line in cells:
+        if why := why_nothing_after(line):
+            whys.setdefault(why if why == UNTIL_REPAIR else f"{why} the fault", []).append(line)
+    return [f"{why}: {named(some, cells)}" for why, some in whys.items()]
 
 
 def not_in_range(cells: Sequence[Line], metric: str) -> list[Line]:
@@ -296,13 +329,7 @@ def not_in_range(cells: Sequence[Line], metric: str) -> list[Line]:
 def _without(lacking: Sequence[Line], own: Sequence[Line], metric: str) -> list[str]:
     """Of which cells of a system (`own`) a range is not, each with the trials in which its value is known all the
     same."""
-    told = [
-        f"{place(line, own)}: {not_known_in([line], metric)}{_in_the_others([line], metric)}"
-        for line in lacking[:MOST_NAMED]
-    ]
-    return (
-        [*told, f"not known in {plural(len(lacking) - MOST_NAMED, 'more cell')}"] if len(lacking) > MOST_NAMED else told
-    )
+    return [f"{place(line, own)}: {not_known_in([line], metric)}{_in_the_others([line], metric)}" for line in lacking]
 
 
 def _in_the_others(lines: Sequence[Line], metric: str) -> str:
@@ -315,6 +342,15 @@ def _in_the_others(lines: Sequence[Line], metric: str) -> str:
     return f", {worst} in the other" if alone else f", at worst {worst} in the others"
 
 
+def _worst_of(lacking: Sequence[Line], known: Sequence[Line], metric: str) -> str:
+    """The worst known trial of the cells whose median is not known, if it is worse than those that are."""
+    worst = [value for line in lacking if (value := line.worst[metric]) == value]
+    together = METRICS[metric].together
+    if not worst or together([together(worst, "worst"), *(li[metric].median for li in known)], "worst") not in worst:
+        return ""
+    return f", {number(together(worst, 'worst'))} in one trial"
+
+
 def _sizes(lines: Sequence[Line]) -> set[int]:
     return {line.size_bytes for line in lines}
 
@@ -322,6 +358,13 @@ def _sizes(lines: Sequence[Line]) -> set[int]:
 def nothing_after(line: Line) -> bool:
     """Whether it went on, but no iteration lies after the fault (and before its repair)."""
     return line.faulted and line.conclusive > line.stopped and not line.runs_after
+
+
+def why_nothing_after(line: Line) -> str:
+    """Why nothing can be told of the time between the fault and its repair; empty: it is told, or it did not go on."""
+    if not nothing_after(line):
+        return ""
+    return UNTIL_REPAIR if line.until_repair == line.conclusive - line.stopped else NOTHING_AFTER
 
 
 def not_known_in(lines: Sequence[Line], metric: str) -> str:

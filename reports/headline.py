@@ -58,6 +58,8 @@ class Line:
     the reasons for which time lost and T/T0 are not."""
     not_back: int
     """Trials with iterations after the repair that ended before their healed NIC carried again."""
+    until_repair: int
+    """Trials of which no iteration began between the fault and its repair."""
     stopped: int
     """Trials that ended with an error."""
     checked: int
@@ -77,6 +79,8 @@ class Line:
     """Median and interval over repeats, by metric."""
     worst: Mapping[str, float]
     """The worst single trial, by metric."""
+    ends: Mapping[str, tuple[float, float]]
+    """The least and the greatest value of a single trial, by metric."""
     told: Mapping[str, float]
     """The aggregate of each metric: its median or its total."""
 
@@ -194,6 +198,7 @@ def _line(part: pd.DataFrame) -> Line:
             if metric.known_by_ends or metric.like_slowdown
         },
         not_back=int((METRICS["return_ms"].not_known(part) & part["repaired_ms"].notna()).sum()),
+        until_repair=int(part["until_repair"].sum()),
         stopped=int((part["status"] == "failed").sum()),
         checked=int(part["checked"].sum()),
         since=int(part.loc[part["p99_ms"].notna(), "since"].min()) if part["p99_ms"].notna().any() else 0,
@@ -204,5 +209,6 @@ def _line(part: pd.DataFrame) -> Line:
         values={name: int(part[name].notna().sum()) for name in METRICS},
         estimates={name: stats.estimate(part[name], unknown[name]) for name in METRICS},
         worst={name: metric.together(part[name], "worst") for name, metric in METRICS.items()},
+        ends={name: (float(part[name].min()), float(part[name].max())) for name in METRICS},
         told={name: metric.together(part[name], unknown=unknown[name]) for name, metric in METRICS.items()},
     )

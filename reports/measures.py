@@ -150,6 +150,7 @@ def _about(view: View, run: LoadedRun) -> dict[str, Any]:
         "slowdown_reads_low": cost.reads_low(view, by_medians=True),
         "effect_error_ms": effect_error_ms(trial),
         "comes_and_goes": view.comes_and_goes,
+        "until_repair": view.until_repair,
         "hosts": setting.hosts,
         "ranks": setting.ranks,
         "nics": setting.nics,

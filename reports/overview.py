@@ -14,7 +14,7 @@ from reports.cells import (
     cells_of,
     listed,
     listed_and,
-    smaller_than_others,
+    named_by_size,
     unmeasured,
     where,
     without_unmeasured,
@@ -22,7 +22,7 @@ from reports.cells import (
 from reports.headline import Line
 from reports.metrics import METRICS
 from reports.metrics.cost import GAIN, is_gain, unknown_costs
-from reports.screens import Screen, screen_of
+from reports.screens import Column, Screen, columns_of, screen_of, terms_of
 from reports.wording import NOT_MEASURED, plural, sized
 
 ENOUGH_FOR_P99 = 100
@@ -58,27 +58,37 @@ class Table:
 
     workload: str
     screen: Screen
+    columns: Sequence[Column]
+    """Those of the screen that one of its rows needs."""
     rows: Sequence[Row]
     remarks: Sequence[str]
+
+    @property
+    def terms(self) -> dict[str, str]:
+        """What the note below says of the columns' terms."""
+        return terms_of(self.screen, self.columns)
 
 
 def first_tables(lines: Sequence[Line]) -> list[Table]:
     """The first table of each kind of workload in a report: kinds have no columns in common."""
     kinds = dict.fromkeys(line.workload for line in sorted(lines, key=lambda line: line.run))
     of_kind = {kind: [line for line in lines if line.workload == kind] for kind in kinds}
-    return [Table(kind, screen_of(own), overview(own), remarks(own)) for kind, own in of_kind.items()]
+    return [
+        Table(kind, screen_of(own), columns_of(screen_of(own), own), overview(own), remarks(own))
+        for kind, own in of_kind.items()
+    ]
 
 
 def overview(lines: Sequence[Line]) -> list[Row]:
     """Of lines of one kind of workload, one row per system of every run, by run, then in the order of the headline
     table."""
     shown, screen = cells_of(lines), screen_of(lines)
-    smaller = {id(line) for line in smaller_than_others(lines)}
+    named = named_by_size(lines)
     rows = []
     for system in dict.fromkeys(line.system for line in sorted(shown, key=lambda line: line.run)):
         cells = [line for line in shown if line.system == system]
         sizes = dict.fromkeys(sized(line.size_bytes) for line in cells)
-        size = f"at {', '.join(sizes)}" if any(id(line) in smaller for line in cells) else ""
+        size = f"at {', '.join(sizes)}" if system in named else ""
         rows.append(_row(screen, cells, [line for line in lines if line.system == system], size))
     return rows
 
@@ -110,8 +120,8 @@ def scope_note(lines: Sequence[Line]) -> str:
     cells = cells_of(lines)
     if not cells:
         return ""
-    smaller = {id(line) for line in smaller_than_others(lines)}
-    sizes = ", ".join(dict.fromkeys(sized(li.size_bytes) for li in cells if li.size_bytes and id(li) not in smaller))
+    named = named_by_size(lines)
+    sizes = ", ".join(dict.fromkeys(sized(li.size_bytes) for li in cells if li.size_bytes and li.system not in named))
     counts = sorted({line.conclusive for line in cells if line.conclusive})
     if not counts:
         return "No trial is conclusive."
@@ -145,9 +155,9 @@ def remarks(lines: Sequence[Line]) -> list[str]:
     told = screen.remarks(lines)
     if screen.compared and any(line.comes_and_goes for line in cells_of(lines)):
         told.append(
-            "A fault that comes and goes is judged by all iterations from its first loss to the end of the trial, also "
-            "those while the NIC worked: the speed after it is that of their mean, and T/T0 is their mean over the "
-            "mean of the healthy iterations. The healthy speed is that of the median iteration, as everywhere."
+            "A fault that comes and goes is judged by all iterations from its first loss until everything is healed, "
+            "also those while the NIC worked: the speed after it is that of their mean, and T/T0 is their mean over "
+            "the mean of the healthy iterations. The healthy speed is that of the median iteration, as everywhere."
         )
     disturbed, slowdowns = sum(line.disturbed for line in lines), sum(line.disturbed_slowdown for line in lines)
     if disturbed or slowdowns:

@@ -13,6 +13,10 @@ from reports.headline import Line
 from reports.metrics import METRICS
 from reports.metrics.metric import ALIKE
 
+REPAIRED = "repaired"
+"""The column of the speed after the repair, where a trial has one."""
+_OF_REPAIR = ("After the fault", "Repaired")
+"""The terms that are told only beside it."""
 Shown = Callable[[Sequence[Line], Sequence[Line]], Cell]
 """A system's number: of its cells that the table shows, and of all its lines."""
 
@@ -28,6 +32,8 @@ class Column:
     of: Shown
     label: str = ""
     """The heading on a phone, if it is another."""
+    needs: str = ""
+    """The metric that one of the lines must have for the column to stand there; empty: it always does."""
 
     @property
     def on_a_phone(self) -> str:
@@ -44,6 +50,8 @@ class Panel:
     """The metric of the full mark, or of the bar."""
     hollow: str = ""
     """The metric of the hollow mark; empty: the panel has bars."""
+    tick: str = ""
+    """The metric of a third mark, which few rows have."""
     none: str = ""
     """What is said if nothing is known."""
     told: tuple[str, str] = ("", "")
@@ -66,8 +74,8 @@ class Screen:
     title: str
     """Of the figure."""
     caption: str
-    marks: tuple[str, str]
-    """What a hollow and a full mark are."""
+    marks: tuple[str, str, str]
+    """What a hollow mark, a full one and a tick are."""
     terms: Mapping[str, str]
     """What the note below says of the columns' terms."""
     unit: str = ""
@@ -120,6 +128,8 @@ def _speeds(
                    f"healthy, {unit}"),
             Column("after", "after the fault", unit, lambda some, own: cells.after(some, own, f"after_{kind}"),
                    f"after, {unit}"),
+            Column(REPAIRED, "repaired", unit, lambda some, own: cells.repaired(some, f"repaired_{kind}"),
+                   f"repaired, {unit}", f"repaired_{kind}"),
             Column("slowdown", "T/T0", "time after / before", cost("slowdown", cells.slowdown)),
             Column("mean", "mean", "ms since the fault", since("mean_ms"), "mean, ms"),
             Column("p99", "p99", "ms since the fault", since("p99_ms"), "p99, ms"),
@@ -127,13 +137,16 @@ def _speeds(
             Column("wrong", *wrong[:2], lambda some, own: cells.wrong(own), wrong[2]),
         ),
         (
-            Panel(f"{axis} ({unit})", f"after_{kind}", f"before_{kind}"),
+            Panel(f"{axis} ({unit})", f"after_{kind}", f"before_{kind}", f"repaired_{kind}"),
             Panel("time lost against healthy (ms)", "lost_ms", none="no time lost is known"),
         ),
         f"{what} and time lost",
         f"{what}, healthy (hollow) and after the fault (full), and the time lost",
-        ("healthy", "after the fault"),
+        ("healthy", "after the fault", "after the repair"),
         {
+            "After the fault": "is until its repair.",
+            "Repaired": "is once everything is healed and the NIC carries again; where it does not before the trial "
+            "ends, without it.",
             "T/T0": "is the time of an iteration after the fault over its time before: at 1.5 the system keeps two "
             "thirds of its speed.",
             "Mean and p99": "are of all iterations from the first that the fault hits to the end of the trial.",
@@ -170,13 +183,15 @@ def _requests() -> Screen:
             Column("answers_differ", "other", "answers", served.answers, "other answers"),
         ),
         (
-            Panel("time to first token, over healthy (%)", "after_ttft_over", "during_ttft_over", _NOT_COMPARED, told),
-            Panel("time per later token, over healthy (%)", "after_tpot_over", "during_tpot_over", _NOT_COMPARED, told),
+            Panel("time to first token, over healthy (%)", "after_ttft_over", "during_ttft_over",
+                  none=_NOT_COMPARED, told=told),
+            Panel("time per later token, over healthy (%)", "after_tpot_over", "during_tpot_over",
+                  none=_NOT_COMPARED, told=told),
         ),
         "Times to tokens over those of healthy trials",
         "Time to the first token and time per later token, over those of the same requests in the healthy trials: "
         "requests under way when the fault came (hollow), and those that began after it (full)",
-        ("under way when the fault came", "began after it"),
+        ("under way when the fault came", "began after it", ""),
         {
             "TTFT": "is the time from a request's arrival to its first token, TPOT the time per token after it; "
             "during: of requests under way when the fault came; after: of those that began after it. Each request is "
@@ -226,6 +241,18 @@ UNTRAINED = _speeds("ms", ("collective",), "an iteration", "an operation", "iter
 def screen_of(lines: Sequence[Line]) -> Screen:
     """The screen of a report's lines."""
     return screen_for((line.workload for line in lines), lambda metric: any(line[metric].n for line in lines))
+
+
+def columns_of(screen: Screen, lines: Sequence[Line]) -> list[Column]:
+    """The columns of a table of `lines`: the speed after the repair only where one of the cells has it."""
+    shown = cells.cells_of(lines)
+    return [one for one in screen.columns if not one.needs or any(line[one.needs].n for line in shown)]
+
+
+def terms_of(screen: Screen, columns: Sequence[Column]) -> dict[str, str]:
+    """What the note says of the terms of these columns."""
+    repaired = any(column.name == REPAIRED for column in columns)
+    return {term: told for term, told in screen.terms.items() if repaired or term not in _OF_REPAIR}
 
 
 def screen_for(workloads: Iterable[str], is_known: Callable[[str], bool]) -> Screen:

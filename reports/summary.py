@@ -13,7 +13,17 @@ import pandas as pd
 
 from r2ccl_core.units import format_rate
 from reports import stats
-from reports.cells import cells_of, limited, listed, listed_and, not_known_in, unmeasured, where, with_share
+from reports.cells import (
+    cells_of,
+    limited,
+    listed,
+    listed_and,
+    not_known_in,
+    unmeasured,
+    where,
+    with_share,
+    without_nic,
+)
 from reports.headline import Line, headline
 from reports.metrics import METRICS
 from reports.metrics.metric import ALIKE
@@ -258,7 +268,7 @@ def _system(trials: pd.DataFrame, lines: Sequence[Line], cells: Sequence[Line]) 
         return f"{name} {_over_scenarios(lines, cells, faulted)}{_partly(lines)}{lost}."
     known = [line for line in lines if line["slowdown"].n]
     if not known:
-        return f"{name} went on{_lost(lines)}{_no_slowdown(faulted)}{lost}."
+        return f"{name} went on{_lost(lines)}{_repaired(lines)}{_no_slowdown(faulted)}{lost}."
     largest = [line for line in known if line.size_bytes == max(each.size_bytes for each in known)]
     shares = (f"{-100 / median:.0f}" for median in _ends([-line["slowdown"].median for line in largest]))
     left = " to ".join(dict.fromkeys(shares))
@@ -266,7 +276,8 @@ def _system(trials: pd.DataFrame, lines: Sequence[Line], cells: Sequence[Line]) 
     model = f"; the model says {', '.join(models)}" if models else ""
     at = at_size(largest[0].size_bytes) if len(known) > len(largest) else ""
     kept = f"{name} went on at {left} % of its healthy speed{at} (T/T0 {_per_size(known)}{model})"
-    return f"{kept}{_lost(lines)}{_partly(lines)}{_nothing_after(faulted)}{_switch(faulted)}{lost}."
+    rest = f"{_partly(lines)}{_nothing_after(faulted)}{_switch(faulted)}{lost}"
+    return f"{kept}{_lost(lines)}{_repaired(lines)}{rest}."
 
 
 def _went_on(faulted: pd.DataFrame) -> str:
@@ -284,6 +295,9 @@ def _no_slowdown(faulted: pd.DataFrame) -> str:
             f"{slowed} of {plural(len(faulted), 'trial')}"
         )
     counts = _screen(faulted).counts
+    went_on = faulted[faulted["status"] != "failed"]
+    if went_on["until_repair"].all():
+        return f"; its T/T0 is not known: {_held_up(counts)}"
     old = "those on the old schedule, and the one that switches it, do not count: " if _may_switch(faulted) else ""
     why = f"{old}raise workload.{counts}"
     return f"; its T/T0 is not known: no trial has {counts} both before and after the fault ({why})"
@@ -297,10 +311,19 @@ def _may_switch(trials: pd.DataFrame) -> bool:
 def _nothing_after(faulted: pd.DataFrame) -> str:
     """In how many trials that went on there is nothing to compare, so that no T/T0 is of them."""
     went_on = faulted[faulted["status"] != "failed"]
-    without = int((went_on["slowdown"].isna() & ~went_on["disturbed_slowdown"].astype(bool)).sum())
-    of = f"{without} of {plural(len(went_on), 'trial')}"
-    counts = _screen(faulted).counts
-    return f"; {of} {has(without)} no comparable {counts} both before and after the fault" if without else ""
+    lacking = went_on["slowdown"].isna() & ~went_on["disturbed_slowdown"].astype(bool)
+    held_up = int((lacking & went_on["until_repair"]).sum())
+    without, trials, counts = int(lacking.sum()) - held_up, plural(len(went_on), "trial"), _screen(faulted).counts
+    told = f"; in {held_up} of {trials}, {_held_up(counts)}" if held_up else ""
+    if without:
+        told += f"; {without} of {trials} {has(without)} no comparable {counts} both before and after the fault"
+    return told
+
+
+def _held_up(counts: str) -> str:
+    """That nothing can be told of the time before the repair, and what would tell more. More iterations would not."""
+    one = counts.removesuffix("s")
+    return f"the {one} that was hit lasted until the repair, and a longer fault shows whether others follow before it"
 
 
 def _over_scenarios(lines: Sequence[Line], cells: Sequence[Line], faulted_trials: pd.DataFrame) -> str:
@@ -314,7 +337,7 @@ def _over_scenarios(lines: Sequence[Line], cells: Sequence[Line], faulted_trials
     if not largest:
         count = len(ran & set(faulted))
         none = f"{_why_none(lines, faulted, ran)}{_nothing_after(faulted_trials)}"
-        return f"went on in {count} of {len(faulted)} scenarios{_lost(cells)}{none}"
+        return f"went on in {count} of {len(faulted)} scenarios{_lost(cells)}{_repaired(cells)}{none}"
     ordered = sorted(largest, key=lambda line: line["slowdown"].median)
     values = [number(line["slowdown"].median) for line in ordered]
     places = [f"{where(line)}{_comma_size(line)}" for line in ordered]
@@ -329,7 +352,7 @@ def _over_scenarios(lines: Sequence[Line], cells: Sequence[Line], faulted_trials
     more += f"; the T/T0 of {len(slowed)} more is not known{_of_known(lines, slowed)}" if slowed else ""
     more += _nothing_after(faulted_trials)
     more += f"; it stopped in {', '.join(stopped)}" if stopped else ""
-    return f"went on in {len(went_on)} of {len(faulted)} scenarios, {span}{_lost(cells)}{more}"
+    return f"went on in {len(went_on)} of {len(faulted)} scenarios, {span}{_lost(cells)}{_repaired(cells)}{more}"
 
 
 def _of_known(lines: Sequence[Line], scenarios: Collection[str]) -> str:
@@ -391,6 +414,24 @@ def _lost(lines: Sequence[Line]) -> str:
         f"{at_size(size) if len(sizes) > 1 else ''}" for size in sizes[-MOST_PER_SIZE:]
     )  # fmt: skip
     return f" and lost {medians} against healthy iterations over the whole trial{where}"
+
+
+def _repaired(lines: Sequence[Line]) -> str:
+    """How much of the healthy speed is there after the repair, at the largest size that tells, since what is before
+    does not say whether the speed came back."""
+    known = [line for line in lines if line["repaired_ms"].n and line["before_ms"].n]
+    largest = [line for line in known if line.size_bytes == max(each.size_bytes for each in known)]
+    if not largest:
+        return ""
+    shares = (100 * line["before_ms"].median / line["repaired_ms"].median for line in largest)
+    ends = " to ".join(dict.fromkeys(f"{share:.0f}" for share in _ends(list(shares))))
+    without = without_nic(largest, "repaired_ms")
+    at = at_size(largest[0].size_bytes) if len(_sizes(lines)) > 1 else ""
+    return f"; after the repair it ran at {ends} % of its healthy speed{at}{f' ({without})' if without else ''}"
+
+
+def _sizes(lines: Sequence[Line]) -> set[int]:
+    return {line.size_bytes for line in lines}
 
 
 def _by_fault(cells: Sequence[Line]) -> str:

@@ -145,7 +145,10 @@ def _speed(part: pd.DataFrame) -> str:
     names = (
         ("before_tokens_s", "before"),
         ("during_tokens_s", "in the step that was hit"),
-        ("after_tokens_s", "over all steps since" if part["comes_and_goes"].any() else "while it lasted"),
+        (
+            "after_tokens_s",
+            "over all steps while it came and went" if part["comes_and_goes"].any() else "while it lasted",
+        ),
         ("repaired_tokens_s", f"after the repair{_without_nic(part)}"),
     )
     told = [f"{number(stats.median(part[column]))} {when}" for column, when in names if part[column].notna().any()]

@@ -39,7 +39,7 @@ def caption(frame: pd.DataFrame) -> str:
     limits = {"limit_gbs": before} | ({"limit_after_gbs": "of the remaining NICs after it"} if faulted else {})
     drawn = [text for column, text in limits.items() if frame[column].notna().any()]
     limit = f" The dashed line is the limit by the rate {', '.join(drawn)}." if drawn else ""
-    of_means = " (after a fault that comes and goes, of the mean of all that follow)"
+    of_means = " (after a fault that comes and goes, of the mean of all until its repair)"
     means = of_means if frame["comes_and_goes"].any() else ""
     return (
         f"Bus bandwidth of the median iteration{means} by message size and system: {style.INTERVAL_NOTE}; "

@@ -13,13 +13,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from reports.cells import cells_of, nothing_after, value_text
+from reports.cells import cells_of, nothing_after, value_text, why_nothing_after
 from reports.figures import style
 from reports.headline import Line
 from reports.metrics import METRICS
 from reports.screens import Panel, screen_of
 from reports.stats import Estimate
-from reports.wording import NOT_KNOWN, NOT_MEASURED, NOTHING_AFTER, number, plain, plural, sized
+from reports.wording import NOT_KNOWN, NOT_MEASURED, number, plain, plural, sized
 
 Row = Sequence[Line]
 """A row of the figure: one cell, or in a large figure all cells of a system that stopped or were not measured."""
@@ -42,6 +42,7 @@ LINE_IN = 1.25 / 72
 """The height of a line of a label, for each point of its letters."""
 LABEL, LABEL_NARROW = 52, 40
 """Letters in a line of a label; a longer label is wrapped."""
+TICK: dict[str, Any] = {"marker": "|", "markersize": 11, "markeredgewidth": 2}
 LONGEST = 300
 """Letters of a label; of a longer one the end is cut, with an ellipsis."""
 
@@ -71,8 +72,13 @@ def draw(lines: Sequence[Line]) -> Figure:
             [], [], color="#444444", marker="o", markerfacecolor="white", linestyle="none", label=screen.marks[0]
         )
         full = Line2D([], [], color="#444444", marker="o", linestyle="none", label=screen.marks[1])
-        style.legend_of(figure, [hollow, full])
+        tick = Line2D([], [], **TICK, color="#444444", linestyle="none", label=screen.marks[2])
+        style.legend_of(figure, [hollow, full, *([tick] if _have_ticks(rows, screen.panels[0]) else [])])
     return figure
+
+
+def _have_ticks(rows: Sequence[Row], panel: Panel) -> bool:
+    return bool(panel.tick) and any(line[panel.tick].n for row in rows for line in row)
 
 
 def _axis(ax: Axes, panel: Panel, rows: Sequence[Row]) -> None:
@@ -214,6 +220,8 @@ def _marks(ax: Axes, y: int, line: Line, look: style.Look, panel: Panel, letters
             ax.hlines(y, factor * told.low, factor * told.high, color=color, linewidth=3, alpha=0.45, zorder=1)
     if full.n:
         ax.plot(factor * full.median, y, marker, color=color, markersize=6.5, zorder=3)
+    if panel.tick and line[panel.tick].n:
+        ax.plot(factor * line[panel.tick].median, y, **TICK, color=color, zorder=4)
 
 
 def _say_ends(ax: Axes, rows: Sequence[Row], looks: dict[str, style.Look], panel: Panel, letters: float) -> None:
@@ -225,10 +233,11 @@ def _say_ends(ax: Axes, rows: Sequence[Row], looks: dict[str, style.Look], panel
 
 def _ended(ax: Axes, y: int, row: Row, look: style.Look, panel: Panel, middle: float, letters: float) -> None:
     """Says why nothing follows: beside the healthy marks, on the side where there is room."""
-    why = _end(row[0]) or (NOTHING_AFTER if nothing_after(row[0]) else "")
+    why = _end(row[0]) or why_nothing_after(row[0])
     if not why:
         return
-    speeds = [line[panel.hollow].median for line in row if line[panel.hollow].n] or [0.0]
+    marked = [metric for metric in (panel.hollow, panel.tick) if metric]
+    speeds = [line[metric].median for line in row for metric in marked if line[metric].n] or [0.0]
     side, away, x = ("right", -9, min(speeds)) if min(speeds) > middle else ("left", 9, max(speeds))
     ax.annotate(
         why,
@@ -269,6 +278,8 @@ def caption(lines: Sequence[Line]) -> str:
     what = f"{screen_of(lines).caption}{at}{_kinds(lines)}"
     missing = any(not line.conclusive for row in rows for line in row)
     why = f" {NOT_MEASURED.capitalize()}: every trial is inconclusive." if missing else ""
+    ticks = _have_ticks(rows, screen_of(lines).panels[0])
+    why += " A tick is the speed after the repair." if ticks else ""
     return f"{what}: {style.INTERVAL_NOTE}.{why}{_left_out(rows, drawable(lines))}"
 
 
@@ -331,7 +342,7 @@ def _told(row: Row, name: str, lines: Sequence[Line]) -> str:
     screen, line = screen_of(lines), row[0]
     ends = [_panel_told(row, panel) if panel.told[0] else _speeds_told(row, panel) for panel in screen.panels[:1]]
     ends += ["stopped"] if line.stopped and not line.runs_after else []
-    ends += [NOTHING_AFTER] if nothing_after(line) else []
+    ends += [why_nothing_after(line)]
     ends += [_panel_told(row, panel) for panel in screen.panels[1:]]
     return f"{who}: {', '.join(filter(None, ends))}"
 
@@ -342,7 +353,9 @@ def _speeds_told(row: Row, panel: Panel) -> str:
     healthy = sorted(each[before.name].median for each in row if each[before.name].n)
     speeds = " to ".join(dict.fromkeys(map(number, healthy[:1] + healthy[-1:]))) or number(None)
     told = f"{speeds} {before.unit} healthy"
-    return f"{told}, {number(after.median)} after the fault" if after.n else told
+    told += f", {number(after.median)} after the fault" if after.n else ""
+    repaired = row[0][panel.tick] if panel.tick else after
+    return f"{told}, {number(repaired.median)} after the repair" if panel.tick and repaired.n else told
 
 
 def _panel_told(row: Row, panel: Panel) -> str:

@@ -14,7 +14,7 @@ from reports import stats
 from reports.cells import listed_and
 from reports.figures import style
 from reports.metrics import METRICS
-from reports.wording import NOT_MEASURED, NOTHING_AFTER, not_known, sized
+from reports.wording import NOT_MEASURED, NOTHING_AFTER, UNTIL_REPAIR, not_known, sized
 
 CELL = ["size_bytes", "system"]
 DODGE = 0.5
@@ -97,7 +97,10 @@ def _why(part: pd.DataFrame, column: str, otherwise: str) -> str:
         return not_known(int(metric.not_known(part).sum()), int(went_on.sum()))
     if part["before_ms"].isna().all():
         return "no iteration before the fault"
-    return f"{NOTHING_AFTER} the fault" if part["after_ms"].isna().all() else otherwise
+    if not part["after_ms"].isna().all():
+        return otherwise
+    rest = part[~part["status"].isin(["inconclusive", "failed"])]
+    return UNTIL_REPAIR if rest["until_repair"].all() else f"{NOTHING_AFTER} the fault"
 
 
 def _dots(ax: Axes, data: pd.DataFrame, column: str, sizes: Sequence[int], systems: Sequence[str]) -> None:

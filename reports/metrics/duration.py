@@ -27,7 +27,9 @@ def _p99(view: View) -> float | None:
     return stats.percentile((i.duration_ns for i in view.since), 99) / 1e6
 
 
-RATIO_OF_MEANS = "the mean of all iterations from the first that is hit over the mean of those before it"
+RATIO_OF_MEANS = (
+    "the mean of all iterations from the first that is hit until the repair over the mean of those before the fault"
+)
 """What T/T0 is if the fault comes and goes."""
 
 METRICS = (
@@ -38,7 +40,8 @@ METRICS = (
     ),
     Metric(
         "after_ms", "ms", "lower",
-        "an iteration after the fault (median; if it comes and goes, the mean of all that follow)",
+        "an iteration after the fault (median of those before its repair; if it comes and goes, the mean of all from "
+        "the first that is hit until the repair; no value if none begins in between)",
         _of("after"), of="trials that went on", tolerance=NOT_COMPARED,
     ),
     Metric(
@@ -49,7 +52,7 @@ METRICS = (
         "slowdown", "", "lower",
         "T/T0: an iteration after the fault over one before it (medians, of an even number the faster middle one, "
         "without the iteration in which the ranks change their schedule; if the fault comes and goes, "
-        "the means of all before and of all that follow)",
+        "the means of all before and of all from the first that is hit until the repair)",
         _slowdown, of="trials that went on", heading="T/T0", short="T/T0", workloads=ALIKE, against_healthy=True,
         by_medians=True,
     ),

@@ -168,8 +168,8 @@ METRICS = (
         _rate("hit"), of="trials that went on", heading="hit", workloads=ONLY, tolerance=NOT_COMPARED,
     ),
     Metric(
-        "after_tokens_s", "tokens/s", "higher", "tokens (bytes) trained per second after the fault; of one that comes "
-        "and goes, over all steps since", _rate("after"),
+        "after_tokens_s", "tokens/s", "higher", "tokens (bytes) trained per second after the fault, before its repair; "
+        "of one that comes and goes, over all steps from the first that is hit until the repair", _rate("after"),
         of="trials that went on", heading="after", short="after", workloads=ONLY,
     ),
     Metric(

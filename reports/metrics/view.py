@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from reports import stats
@@ -178,11 +179,13 @@ class View:
         """The iterations that count as `phase`; after a failure, those that follow the schedule switch, and after
         several that stay, those that follow the last of them.
 
-        If the fault comes and goes, all iterations since the first failure count, fast and slow ones. Repaired is what
-        begins once the healed NIC carries again; if it does not before the end, all that begins after the heal.
+        If the fault comes and goes, all iterations count from the first failure until everything is healed, fast and
+        slow ones. Repaired is what begins after that, once the healed NIC carries again; if it does not before the end,
+        all that begins after the heal. Without an iteration that begins between failure and repair, none counts as
+        after: the one that is hit would only say how long the failure was.
         """
         if phase == "after":
-            return self.since if self.comes_and_goes else self._with_all_failures
+            return self._while_it_lasts if self.comes_and_goes else self._with_all_failures
         if phase == "repaired":
             return self._repaired
         return self._by_phase.get(phase, [])
@@ -193,8 +196,28 @@ class View:
         return [i for i in self.rest.steady if i.t_ns >= last_ns]
 
     @cached_property
+    def _while_it_lasts(self) -> Sequence[Iteration]:
+        lasting = [i for i in self.since if i.phase != "repaired" or i.t_ns < self._healed_ns]
+        return lasting if any(i.phase != "hit" for i in lasting) else []
+
+    @cached_property
+    def _healed_ns(self) -> float:
+        """When everything was healed; infinite if something never was."""
+        return max((inf if each.heal_ns is None else each.heal_ns for each in self.trial.faults), default=inf)
+
+    @cached_property
+    def until_repair(self) -> bool:
+        """Whether it went on, but no iteration began between the failure and its repair."""
+        hit = self._by_phase.get("hit", [])
+        over = bool(hit) and hit[-1].t_ns + hit[-1].duration_ns >= self._healed_ns
+        none = not self._by_phase.get("after") and (over or bool(self._repaired))
+        return self.trial.status in ("ok", "wrong") and bool(hit) and none
+
+    @cached_property
     def _repaired(self) -> Sequence[Iteration]:
-        items, fault = self._by_phase.get("repaired", []), self.trial.fault
+        """Between failures that come and go, everything may be healed for a while; that is no repair."""
+        items = [i for i in self._by_phase.get("repaired", []) if not self.comes_and_goes or i.t_ns >= self._healed_ns]
+        fault = self.trial.fault
         returned_ns = returned.returned_ns(self.trial, self.events)
         if returned_ns is None or fault is None or fault.heal_ns is None:
             return items
@@ -284,7 +307,7 @@ class View:
     def disturbed_slowdown(self) -> bool:
         """Whether T/T0 is not known either. Medians bear a few slow iterations, unless they say that a fault makes a
         collective faster."""
-        if not self.since:
+        if not self.in_phase("after"):
             return False
         return bool(self.disturbed) or self._differ if self.comes_and_goes else self._medians_gain
 

@@ -131,7 +131,7 @@ def test_captions_tell_the_number_of_repeats_and_who_is_left_out(frame: pd.DataF
     assert "none for failstop (stopped), balance (no value)" in slowdown.caption(short)
     assert "the median iteration after it" in slowdown.caption(frame) and "mean" not in slowdown.caption(frame)
     flapping = slowdown.caption(frame.assign(comes_and_goes=True))
-    assert "the mean of all iterations from the first that is hit over the mean of those before it in" in flapping
+    assert "from the first that is hit until the repair over the mean of those before the fault in" in flapping
     both = slowdown.caption(frame.assign(comes_and_goes=frame["system"] == "balance"))
     assert "the median iteration after it" in both and "where the fault comes and goes" in both
     assert "5 repeats per point" in hit_cost.caption(frame)

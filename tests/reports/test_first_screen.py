@@ -19,7 +19,7 @@ from reports.figures import style
 from reports.headline import Line, headline
 from reports.load import load_folder, load_folders
 from reports.measures import trial_frame
-from reports.overview import Row, overview, scope_note, small_print
+from reports.overview import Row, first_tables, overview, scope_note, small_print
 from reports.page import html
 from reports.report import content
 from reports.screens import screen_of
@@ -585,3 +585,64 @@ def test_a_smaller_size_names_the_cells_that_its_range_is_without(frame: pd.Data
     row = next(row for row in overview(headline(made)) if row.system == "balance")
     told = "at 64KiB (flap, collective all_reduce: not known in 2 of 2 trials)"
     assert told in row["slowdown"].detail
+
+
+def test_the_speed_after_a_repair_stands_in_the_table_the_figure_and_the_words(frame: pd.DataFrame) -> None:
+    """A system that was back looked like those that were not: one stalled iteration was told as its speed."""
+    own = frame[(frame["scenario"] == "flap") & (frame["size_bytes"] == SIZE)]
+    without = first_tables(headline(own))[0]
+    assert "repaired" not in [column.name for column in without.columns] and "Repaired" not in without.terms
+    balance = own["system"] == "balance"
+    back = own.assign(
+        repaired_gbs=own["before_gbs"].where(balance), repaired_ms=own["before_ms"].where(balance),
+        after_gbs=own["after_gbs"].mask(balance), after_ms=own["after_ms"].mask(balance),
+        slowdown=own["slowdown"].mask(balance), until_repair=balance,
+    )  # fmt: skip
+    lines = headline(back)
+    table = first_tables(lines)[0]
+    assert [column.name for column in table.columns][:4] == ["healthy", "after", "repaired", "slowdown"]
+    assert "Repaired" in table.terms
+    row = next(row for row in table.rows if row.system == "balance")
+    assert row["repaired"].text == row["healthy"].text and row["after"].text == "\N{EN DASH}"
+    assert row["slowdown"].caveat == "no iteration until the repair: flap"
+    assert "tick is the speed after the repair" in figure.caption(lines) and "tick" not in figure.caption(headline(own))
+    speed = number(next(li for li in lines if li.system == "balance")["repaired_gbs"].median)
+    assert f"{speed} after the repair, no iteration until the repair" in figure.result(lines)
+    assert len(figure.draw(lines).legends[0].get_texts()) == 3
+    (told,) = [text for text in sentences(back, []) if text.startswith("balance (")]
+    assert "after the repair it ran at 100 % of its healthy speed" in told
+    assert "the iteration that was hit lasted until the repair, and a longer fault shows" in told
+    assert "raise workload" not in told, "more iterations do not tell more"
+
+
+def test_a_speed_after_the_repair_says_where_the_nic_is_not_back(frame: pd.DataFrame) -> None:
+    own = frame[(frame["scenario"] == "flap") & (frame["size_bytes"] == SIZE)]
+    half = own.assign(repaired_gbs=own["before_gbs"] / 2, repaired_ms=own["before_ms"] * 2)
+    lines = [replace(line, not_back=line.values["repaired_ms"]) for line in headline(half)]
+    row = next(row for row in overview(lines) if row.system == "balance")
+    assert re.fullmatch(r"NIC not back in (\d+) of \1", row["repaired"].caveat)
+
+
+def test_several_cells_that_are_not_known_are_counted_and_named_in_the_small_print(frame: pd.DataFrame) -> None:
+    """Fourteen lines of them pushed the figure off the first screen."""
+    made = frame.copy()
+    lacking = of(frame, "balance", "flap") | of(frame, "balance", "rate_limit")
+    made.loc[lacking, "disturbed_slowdown"] = True
+    made.loc[lacking, "slowdown"] = float("nan")
+    row = next(row for row in overview(headline(made)) if row.system == "balance")
+    assert row["slowdown"].caveat == "not known in 4 of 6 cells"
+    assert row["slowdown"].detail.count("not known in 2 of 2 trials") >= 4
+    first = made.index[lacking & (made["size_bytes"] == SIZE)][0]
+    made.loc[first, "slowdown"] = 99.0
+    made.loc[first, "disturbed_slowdown"] = False
+    row = next(row for row in overview(headline(made)) if row.system == "balance")
+    assert row["slowdown"].caveat == "not known in 4 of 6 cells, 99 in one trial"
+
+
+def test_rows_name_their_size_where_systems_have_run_other_points(frame: pd.DataFrame) -> None:
+    """Of an unfinished run the row of one system was of 64KiB, and that of another of 8MiB, and neither said so."""
+    small = (frame["system"] == "hot_repair") & (frame["size_bytes"] < SIZE) & (frame["collective"] == "all_reduce")
+    large = (frame["system"] == "balance") & (frame["size_bytes"] == SIZE) & (frame["collective"] != "all_reduce")
+    lines = headline(frame[small | large])
+    assert {row.system: row.size for row in overview(lines)} == {"hot_repair": "at 64KiB", "balance": ""}
+    assert scope_note(lines).startswith("At 8MiB unless another size is named")

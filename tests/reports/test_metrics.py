@@ -44,9 +44,17 @@ def trial(*phases: tuple[Phase, int], kind: str = "nic_down", status: Status = "
     )  # fmt: skip
 
 
+def healed(of: Trial, at_ms: int) -> Trial:
+    assert of.fault is not None
+    return of.model_copy(update={"fault": of.fault.model_copy(update={"heal_ns": at_ms * MS})})
+
+
 LOSS = trial(("warmup", 90), *[("before", 10)] * 3, ("hit", 40), *[("after", 15)] * 4)
 FLAP = trial(*[("before", 10)] * 3, ("hit", 40), ("after", 30), ("after", 10), ("after", 30), kind="flap")
 EVERY_FOURTH = 20 * (10, 50, 10, 10)
+STILL = (*[("before", 10)] * 3, ("hit", 1000), *[("repaired", 10)] * 8)
+"""The iteration that is hit lasts until the repair, at 1020 ms, and everything is as it was from then on."""
+BACK = (*[("before", 10)] * 3, ("hit", 40), ("after", 20), *[("repaired", 10)] * 6)
 NOISY = [("before" if at < 80 else "hit" if at == 80 else "after", ms) for at, ms in enumerate(2 * EVERY_FOURTH)]
 NOISY_FLAP, NOISY_LOSS = trial(*NOISY, kind="flap"), trial(*NOISY)
 """A busy machine delays every fourth iteration, and the fault costs nothing."""
@@ -77,6 +85,15 @@ def value(name: str, of: Trial) -> float | None:
         ("slowdown", FLAP, 2.75),
         ("after_gbs", FLAP, 4 * 10 / 110),
         ("lost_ms", FLAP, 70),
+        # One iteration that stood still is no speed of those that follow the repair, however many there are.
+        ("after_gbs", healed(trial(*STILL, kind="flap"), 1020), None),
+        ("slowdown", healed(trial(*STILL, kind="flap"), 1020), None),
+        ("repaired_gbs", healed(trial(*STILL, kind="flap"), 1020), 1.0),
+        ("lost_ms", healed(trial(*STILL, kind="flap"), 1020), 990),
+        ("slowdown", healed(trial(*BACK, kind="flap"), 90), 3),
+        ("repaired_gbs", healed(trial(*BACK, kind="flap"), 90), 1.0),
+        # Healthy for a while between two failures is no repair.
+        ("slowdown", healed(trial(*BACK, kind="flap"), 110), 2),
         ("hit_cost_ms", FLAP, None),
         ("stall_ms", FLAP, None),
         # As many slow iterations before the fault as after it: nothing was lost, although they hide from a median.
@@ -465,3 +482,19 @@ def test_a_metric_without_a_better_side_needs_a_direction() -> None:
     assert METRICS["over_schedule"].better is None
     with pytest.raises(ValueError, match="add direction"):
         Rules.model_validate({"rule": [{"metric": "over_schedule", "tolerance": "5 %"}]})
+
+
+@pytest.mark.parametrize(
+    ("of", "expected"),
+    [
+        (healed(trial(*STILL), 1020), True),
+        (healed(trial(*STILL[:4]), 1020), True),  # the last one outlasts the repair
+        (healed(trial(*STILL[:4]), 2000), False),
+        (trial(*STILL[:4]), False),
+        (healed(trial(*BACK), 90), False),
+        (healed(trial(*STILL, status="failed"), 1020), False),
+        (trial(("before", 10)), False),
+    ],
+)
+def test_a_trial_whose_hit_iteration_lasts_until_the_repair_is_told_apart(of: Trial, expected: bool) -> None:
+    assert View(of).until_repair is expected

@@ -104,7 +104,7 @@ def test_what_the_rate_does_not_limit_has_no_share_of_it(frame: pd.DataFrame) ->
     unlimited = frame.assign(limit_gbs=None, limit_after_gbs=None)
     assert "dashed" not in bandwidth.caption(unlimited) and "dashed" in bandwidth.caption(frame)
     assert "of all NICs before the fault, of the remaining NICs after it." in bandwidth.caption(frame)
-    of_means = "(after a fault that comes and goes, of the mean of all that follow)"
+    of_means = "(after a fault that comes and goes, of the mean of all until its repair)"
     captions = (bandwidth.caption(frame.assign(comes_and_goes=some)) for some in (False, True))
     assert [of_means in text for text in captions] == [False, True]
     flap = bandwidth.caption(frame.assign(limit_after_gbs=float("nan")))

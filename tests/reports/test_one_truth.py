@@ -320,6 +320,8 @@ def of_compare(frame: pd.DataFrame) -> Told:
     rules = Rules.model_validate({"rule": [{"metric": name, "tolerance": 0} for name in NAMES]})
     found: dict[Cell, dict[str, float]] = {}
     for finding in compare.compare(frame, frame, rules):
+        if finding.conclusion == compare.NEITHER:
+            continue
         cell = (scenario_in(finding.case), finding.size_bytes, finding.system)
         same = finding.told[0] == finding.told[1] and not finding.regressed
         found.setdefault(cell, {})[finding.metric] = finding.told[1] if same else math.nan
@@ -516,7 +518,9 @@ def test_the_alternative_text_of_a_timeline_says_what_is_not_known_and_what_a_ra
     assert "; time lost and T/T0 not known: the iterations before the fault were slower" in story
     assert trial.fault is not None
     flap = trial.model_copy(update={"fault": trial.fault.model_copy(update={"kind": "flap"})})
-    means = "the mean of all iterations from the first that is hit over the mean of those before it"
+    means = (
+        "the mean of all iterations from the first that is hit until the repair over the mean of those before the fault"
+    )
     assert f"; T/T0: {means}: 1.5; " in _story(run, flap)
 
 

@@ -253,14 +253,14 @@ def test_what_is_known_of_some_trials_is_not_told_of_all(tmp_path: Path) -> None
     assert f"{same}; 1 of 2 trials ended with an error" in text
 
 
-def test_speeds_of_a_fault_that_comes_and_goes_are_of_all_steps_since(tmp_path: Path) -> None:
+def test_speeds_of_a_fault_that_comes_and_goes_are_of_all_steps_until_the_repair(tmp_path: Path) -> None:
     flap = {"evidence": {"comes_and_goes": True}}
     folders = [
         stored_run(tmp_path / n, "training", trial("dies", LOSSES, **more)) for n, more in (("a", {}), ("b", flap))
     ]
     lasting, flapping = (told(folder)[1] for folder in folders)
     assert "while it lasted" in lasting and "while it lasted" not in flapping
-    assert "over all steps since" in flapping
+    assert "over all steps while it came and went" in flapping
 
 
 def test_a_speed_after_the_repair_without_the_nic_says_so(tmp_path: Path) -> None:

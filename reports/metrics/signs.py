@@ -107,8 +107,10 @@ METRICS = (
     Metric(
         "recover_ms", "ms", "lower",
         "from the fault's effect until the struck host's other NICs send at their later speed again, or the struck NIC "
-        "where a system uses only that one (in the mean of 10 ms, and after every stop; 0: no pause right after the "
-        "effect was longer than each of the healthy traffic shortly before it, so at most recover_most_ms; with less "
+        "where a system uses only that one (in the mean of 10 ms, and after every stop; a stop that begins more than "
+        "10 ms after the effect counts up to the end of the next iteration, if it was longer than the longest healthy "
+        "iteration and pause together; 0: no pause right after the effect was longer than each of the healthy traffic "
+        "shortly before it, so at most recover_most_ms; with less "
         "than 0.2 s of healthy iterations before that were read every millisecond, what the mean alone tells, which "
         "misses stops of less than 10 ms and takes pauses for them, so anything from 0 to recover_most_ms; no value "
         "where the NIC sends on, only later, nor where the host sends only keep-alives later)",
@@ -118,8 +120,9 @@ METRICS = (
     Metric(
         "recover_most_ms", "ms", "lower",
         "what recover_ms is at most (where that is 0: until the end of the longest pause right after the effect, which "
-        "may be a stop, or the time between samples if there was none; where the mean alone tells: what it tells, or "
-        "the 10 ms of the mean if that is more, or until the end of a hit iteration that ended within 20 ms)",
+        "may be a stop, or of a later one that was longer than every healthy iteration and pause, or the time between "
+        "samples if there was none; where the mean alone tells: what it tells, or the 10 ms of the mean if that is "
+        "more, or until the end of a hit iteration that ended within 20 ms)",
         _recovered_at_most, of="some faulted trials", from_effect=True, tolerance=NOT_COMPARED,
     ),
     Metric(

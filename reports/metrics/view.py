@@ -123,7 +123,8 @@ class View:
             for phases in (("warmup",), ("before", "hit"))
         )
         struck = trial.fault.host, trial.fault.nic
-        return recovery(rates, *struck, self.effect_ns, hit_end_ns, span, healthy, warmup)
+        next_end_ns = later[0].t_ns + later[0].duration_ns
+        return recovery(rates, *struck, self.effect_ns, hit_end_ns, span, healthy, warmup, next_end_ns)
 
     @cached_property
     def loses_a_nic(self) -> bool:

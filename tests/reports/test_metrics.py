@@ -1,6 +1,7 @@
 """The list of metrics: each is one record, each is defined once, and each value equals what the iterations say."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -340,7 +341,10 @@ def test_a_speed_after_the_repair_is_told_to_be_without_a_nic_that_was_not_back(
     assert "NIC not back in 1 of 2" in tables.cell_of(line, METRICS["repaired_gbs"])
     assert "NIC not back in 1 of 2" in page.told(line, METRICS["repaired_gbs"])
     assert line.without_nic(METRICS["after_gbs"]) == ""
-    assert "checked,not_back" in tables.comma_separated([line])
+    assert "checked,not_back,back_in_part" in tables.comma_separated([line])
+    assert re.search(r"^r2ccl_not_back_trials{.*} 1$", machine.prometheus([run], [line]), re.M)
+    unhealed = replace(line, values=dict(line.values) | {"repaired_ms": 0})
+    assert "not_back" not in machine.prometheus([run], [unhealed]), "nothing ran after the repair"
 
 
 def test_a_speed_after_the_repair_begins_when_the_nic_carries_again() -> None:
@@ -374,6 +378,70 @@ def test_a_healed_nic_that_is_held_back_is_told_with_its_reason() -> None:
     assert told((61, "path_returned", "b")) == "", "nothing held it back"
     assert told((62, "path_held", "c")) == "", "another NIC"
     assert told((62, "path_held", "b"), cause="probation") == "", "no damping"
+
+
+@pytest.mark.parametrize(
+    ("after", "cost", "stall"),
+    [
+        ([100], None, None),  # nothing says what it would have taken
+        ([100, 20, 20], 80 - 5, 80),
+        ([20, 20, 20], -5, None),  # slow, not stopped
+        ([20, 100, 20], -5, None),  # a later one, for another reason
+    ],
+)
+def test_the_cost_is_of_the_iteration_that_the_fault_stopped(
+    after: list[int], cost: float | None, stall: float | None
+) -> None:
+    """gloo ended the step that was hit and hung in the next: the cost was -1585 ms."""
+    stops = trial(("before", 10), ("before", 16), ("hit", 15), *[("after", ms) for ms in after])
+    assert value("hit_cost_ms", stops) == cost
+    if stall is not None or cost is None:
+        assert value("stall_ms", stops) == stall
+
+
+@pytest.mark.parametrize(
+    ("returned", "in_part"),
+    [
+        ([("2", "ip-b")], True),
+        ([("1", "ip-a")], False),  # the other end of the path that is held
+        ([("1", "ip-a"), ("2", "ip-b")], True),
+        ([("2", "elsewhere")], False),
+        ([], False),
+    ],
+)
+def test_a_nic_of_which_one_path_is_held_and_another_carries_is_back_in_part(
+    returned: list[tuple[str, str]], in_part: bool
+) -> None:
+    """It was told as not back, and that it carried nothing."""
+    of = logged(*LOST)
+    assert of.fault is not None
+    events = [(55, "path_held", "0", "ip-b"), *((70, "path_returned", rank, peer) for rank, peer in returned)]
+    core: dict[str, Any] = {
+        rank: {"nics": [{"name": "b", "address": address}], "events": []}
+        for rank, address in (("0", "ip-a"), ("1", "ip-b"), ("2", "ip-c"))
+    }
+    core["0"]["events"] = list(of.core["0"]["events"])
+    for ms, kind, rank, peer in events:
+        core[rank]["events"].append(
+            {"t_ns": (30 + ms) * MS, "kind": kind, "nic": "b", "peer": peer, "cause": "flapping"}
+        )
+    last = of.iterations[-1].model_copy(update={"phase": "repaired", "t_ns": 95 * MS, "duration_ns": 55 * MS})
+    healed = of.fault.model_copy(update={"heal_ns": 90 * MS})
+    one = of.model_copy(update={"fault": healed, "core": core, "iterations": (*of.iterations[:-1], last)})
+    assert METRICS["return_ms"].exceeds(View(one)) == 60, "not whole before the end"
+    how = "back in part only" if in_part else "not back"
+    assert not_back_within(one) == f"b {how} within 60 ms"
+    told = held_back([one])
+    assert ("some paths of a b, while others carried, by s" in told) == in_part
+    assert ("What was held carried nothing" if in_part else ". It carried nothing") in told
+    run = LoadedRun(Path("nowhere"), Run(experiment={"name": "x"}, started="now", finished="later"), (one,))
+    line = headline(trial_frame([run]))[0]
+    assert (line.not_back, line.back_in_part) == (int(not in_part), int(in_part))
+    assert line.without_nic(METRICS["repaired_gbs"]) == f"NIC {how.removesuffix(' only')} in 1 of 1"
+    samples = [text for text in machine.prometheus([run], [line]).splitlines() if text.startswith("r2ccl_")]
+    found = {text.partition("{")[0]: text.rpartition(" ")[2] for text in samples}
+    assert found["r2ccl_not_back_trials"] == str(int(not in_part))
+    assert found["r2ccl_back_in_part_trials"] == str(int(in_part))
 
 
 def test_the_same_fault_again_ends_the_first_loss() -> None:

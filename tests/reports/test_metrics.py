@@ -20,6 +20,7 @@ from reports.metrics import METRICS
 from reports.metrics.metric import Metric
 from reports.metrics.view import View
 from reports.not_back import not_back, not_back_within
+from reports.recovery import Recovery
 from reports.rules import Rules
 from reports.trial import Evidence, Fault, Iteration, Phase, Run, Status, Trial
 
@@ -121,6 +122,18 @@ def test_a_value_is_what_the_iterations_say(name: str, of: Trial, expected: floa
     assert found == (None if expected is None else pytest.approx(expected))
 
 
+def test_nothing_is_noticed_later_than_traffic_was_back() -> None:
+    """A black hole read as noticed after 80 ms and recovered from after 32: older cores did not tell of the copies."""
+
+    class Counted(View):
+        recovery = Recovery(32.0 * MS, 33.0 * MS)  # type: ignore[assignment]
+
+    black_hole = logged((80, "path_down", "b"), (82, "migrated", "b"))
+    assert [METRICS[name].value(Counted(black_hole)) for name in ("detect_ms", "migrate_ms")] == [32, 32]
+    assert METRICS["detect_ms"].value(Counted(logged((12, "path_down", "b")))) == 12
+    assert METRICS["detect_ms"].value(Counted(logged())) is None, "no core told anything"
+
+
 def test_a_share_lost_that_is_not_known_is_counted_as_such() -> None:
     metric = METRICS["lost_share"]
     frame = pd.DataFrame({
@@ -154,6 +167,9 @@ AGAIN = ((56, "link_up", "b"), (60, "path_returned", "b"), (110, "link_down", "b
         (logged(*LOST, (3, "path_returned", "c"), (5, "migrated", "b")), 2, 5),
         # What moved off another NIC is of that one's failure.
         (logged(*LOST, (4, "migrated", "c"), (5, "path_down", "c")), 2, None),
+        # In a black hole what is late goes over other NICs long before the path is given up.
+        (logged((33, "copied", "b"), (80, "path_held", "b"), (85, "path_down", "b"), (85, "migrated", "b")), 33, 33),
+        (logged((80, "path_held", "b"), (85, "path_down", "b"), (85, "migrated", "b")), 80, 85),
         # A loss that nobody noticed.
         (logged(*AGAIN, (112, "migrated", "b")), None, None),
     ],

@@ -409,6 +409,9 @@ TEST(Explore, ALostRailIsReplacedByTheOther) {
     EXPECT_EQ(outcome.wrong, "") << ToString(kind);
     EXPECT_EQ(outcome.messages, 24u) << ToString(kind);
     EXPECT_GT(outcome.lost_paths + outcome.replayed_chunks, 0u) << ToString(kind);  // it may be done before the verdict
+    // What goes round a silent NIC before the verdict is told when it does.
+    bool copied = outcome.log.find("copied") != std::string::npos;
+    EXPECT_EQ(copied, kind != Trouble::kLinkDown) << ToString(kind) << "\n" << outcome.log;
   }
 }
 

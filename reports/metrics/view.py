@@ -31,7 +31,8 @@ SENDS_ON = ("rate_limit", "delay", "duplicate", "reorder")
 """Kinds of faults through which their NIC sends on, so that no traffic is down."""
 
 ONCE_HEALED = (
-    "once everything is healed and its NIC carries again (where it does not before the trial ends, without it)"
+    "once everything is healed and its NIC carries again (where it does not before the trial ends, without it; where "
+    "it does shortly before the end, of the one or two iterations that are left)"
 )
 """What a speed after the repair is of."""
 

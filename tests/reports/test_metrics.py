@@ -373,6 +373,8 @@ def test_a_speed_after_the_repair_begins_when_the_nic_carries_again() -> None:
     assert (value("return_ms", late), value("repaired_ms", late), value("repaired_gbs", late)) == (40, 10, 1.0)
     out = many.model_copy(update=healed | {"core": logged(*LOST).core})
     assert value("repaired_ms", out) == 20
+    assert "repaired of 2 iterations" in trial_line(late, 1.0), "it may be a slow one: half the speed stood there"
+    assert "repaired of" not in trial_line(out, 1.0)
     short = late.model_copy(update={"iterations": late.iterations[:-2]})
     assert value("repaired_ms", short) is None, "none began once it carried"
     assert not_back([late, short]) == ""

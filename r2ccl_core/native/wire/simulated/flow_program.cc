@@ -320,20 +320,20 @@ void FlowProgram::CheckKept() {
   }
 }
 
-bool FlowProgram::Extend() {
+int FlowProgram::Extend() {
   constexpr size_t kMessages = 2;
   constexpr int64_t kPieces = 8;  // at least, so that each NIC can get one
   // Twice as much as is copied: copies keep to one NIC.
   uint64_t bytes = std::max(2 * OwnShare::kAloneBytes, static_cast<uint64_t>(kPieces * params_.min_chunk_bytes));
   bool open = all_sent() && all_received() && !send_ended_ && !receive_ended_ && flow_.leaves_after == 0;
-  if (!open || flow_.by_nccl || !flow_.shares.empty()) return false;  // who has a home or shares need not use all NICs
+  if (!open || flow_.by_nccl || !flow_.shares.empty()) return -1;  // who has a home or shares need not use all NICs
   flow_.sizes.insert(flow_.sizes.end(), kMessages, bytes);
   flow_.ahead = kMessages;
   flow_.pause_ns = next_send_ns_ = next_receive_ns_ = 0;
   flow_.late_receives = false;
   from_->WakeProgram();
   to_->WakeProgram();
-  return true;
+  return flow_.from;
 }
 
 void FlowProgram::Keep(Buffer data) {

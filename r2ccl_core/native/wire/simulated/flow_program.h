@@ -58,7 +58,7 @@ class FlowProgram final : public Program {
   void CheckNoneWaits() override;
   void Close() override;
   void CheckKept() override;
-  bool Extend() override;
+  int Extend() override;
   uint64_t received() const override { return received_; }
 
  private:

@@ -267,9 +267,11 @@ void Process::Pause() { paused_ = true; }
 
 void Process::Resume() {
   paused_ = false;
-  // In the order in which they came, as a kernel keeps them.
-  Soon([all = std::exchange(put_off_, {})]() mutable {
+  world_->After(WakeNs(), [this, exists = std::weak_ptr(exists_)] {
+    if (exists.expired() || !alive_ || paused_) return;
+    std::vector<Task> all = std::exchange(put_off_, {});
     for (Task& what : all) what();
+    LookSoon();
   });
 }
 

@@ -118,7 +118,7 @@ class Process final : public Receiver, public Asker, private plugin::Carrier {
   void Soon(What what) {
     world_->After(WakeNs(), [this, exists = std::weak_ptr(exists_), what = std::move(what)]() mutable {
       if (exists.expired() || !alive_) return;
-      if (paused_) {
+      if (paused_ || !put_off_.empty()) {  // in the order in which they came, as a kernel keeps them
         put_off_.push_back(std::move(what));
         return;
       }

@@ -48,8 +48,9 @@ class Program {
   virtual void Close() = 0;
   // Buffers that are the program's again must be as it left them.
   virtual void CheckKept() = 0;
-  // More to send, where that is still possible, so that every NIC has something to carry; false: nothing is.
-  virtual bool Extend() { return false; }
+  // More to send, where that is still possible, so that every NIC has something to carry: the host that sends it; -1:
+  // none does.
+  virtual int Extend() { return -1; }
   virtual uint64_t received() const = 0;  // messages, checked
   // The calls that rank 0 has finished, where there are any, in the world's time.
   virtual const std::vector<CallRecord>& calls() const {

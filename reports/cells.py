@@ -109,7 +109,8 @@ def spread(cells: Sequence[Line], metric: str) -> Cell:
     ordered = sorted(known, key=lambda line: line[metric].median)
     ends = list(dict.fromkeys(text(line[metric].median) for line in (ordered[0], ordered[-1])))
     worst = ordered[-1] if METRICS[metric].better == "lower" else ordered[0]
-    return Cell(" to ".join(ends), f"worst: {place(worst, known)}" if len(ends) > 1 else "")
+    shown = f"{text(worst[metric].median)} {METRICS[metric].shown_unit}".strip()
+    return Cell(" to ".join(ends), f"worst, {shown}: {place(worst, known)}" if len(ends) > 1 else "")
 
 
 def value_text(metric: Metric, value: float) -> str:

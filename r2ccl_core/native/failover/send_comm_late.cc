@@ -206,7 +206,9 @@ void SendComm::OnProgress(Path& path, const Progress& progress, int64_t now_ns) 
     TellPeer(path, path.epoch, Cause::kLate);
   }
   uint64_t copied = SendAgain(path, progress.bytes_acked);
-  if (copied > 0) Log("copied", path, why + ": " + std::to_string(copied) + " chunks go to other NICs as well");
+  if (copied > 0 && path.way->With([](Probation& probation) { return probation.TakeCopied(); })) {
+    Log("copied", path, why + ": " + std::to_string(copied) + " chunks go to other NICs as well");
+  }
 }
 
 // Whether no other path has, or had, the chunk as well.

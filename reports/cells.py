@@ -11,6 +11,7 @@ from functools import partial
 from reports.headline import Line, at_largest
 from reports.metrics import METRICS
 from reports.metrics.metric import Metric
+from reports.not_back import in_trials
 from reports.wording import (
     NOT_KNOWN,
     NOT_MEASURED,
@@ -114,7 +115,8 @@ def spread(cells: Sequence[Line], metric: str) -> Cell:
     ordered = sorted(known, key=lambda line: line[metric].median)
     ends = list(dict.fromkeys(text(line[metric].median) for line in (ordered[0], ordered[-1])))
     worst = ordered[-1] if METRICS[metric].better == "lower" else ordered[0]
-    return Cell(" to ".join(ends), f"worst: {place(worst, known)}" if len(ends) > 1 else "")
+    shown = f"{text(worst[metric].median)} {METRICS[metric].shown_unit}".strip()
+    return Cell(" to ".join(ends), f"worst, {shown}: {place(worst, known)}" if len(ends) > 1 else "")
 
 
 def value_text(metric: Metric, value: float) -> str:
@@ -205,8 +207,8 @@ def repaired(cells: Sequence[Line], metric: str) -> Cell:
 
 def without_nic(known: Sequence[Line], metric: str) -> str:
     """``NIC not back in 2 of 3``: in how many trials with a speed after the repair the healed NIC did not carry."""
-    out = sum(line.not_back for line in known)
-    return f"NIC not back in {out} of {sum(line.values[metric] for line in known)}" if out else ""
+    out, in_part = sum(line.not_back for line in known), sum(line.back_in_part for line in known)
+    return in_trials(out, in_part, sum(line.values[metric] for line in known))
 
 
 def _steps_lost(ended: Sequence[Line]) -> str:
@@ -317,7 +319,11 @@ def _nothing_after(cells: Sequence[Line]) -> list[str]:
     for line in cells:
         if why := why_nothing_after(line):
             whys.setdefault(why if why == UNTIL_REPAIR else f"{why} the fault", []).append(line)
-    return [f"{why}: {named(some, cells)}" for why, some in whys.items()]
+    names = {why: named(some, cells) for why, some in whys.items()}
+    for why, some in whys.items():
+        if len(some) >= MOST_NAMED and "," in names[why]:
+            names[why] = f"{len(some)} of {plural(len(cells), 'cell')}"
+    return [f"{why}: {which}" for why, which in names.items()]
 
 
 def not_in_range(cells: Sequence[Line], metric: str) -> list[Line]:

@@ -346,10 +346,10 @@ def _missing(metric: str, part: pd.DataFrame, side: Literal["BASE", "NEW"]) -> C
         why = "inconclusive in"
     elif (_unknown(part, metric) | part[metric].notna()).all():
         why = "not known in"
-    elif metric == "wrong" and (part["source"] == "simulated").all():  # nothing to check, however often it runs
+    elif not METRICS[metric].simulated and (part["source"] == "simulated").all():
         why = "not simulated in"
     else:
-        why = "no error in" if metric == "error_after_ms" else "not measured in"
+        why = "no error in" if METRICS[metric].of == "trials that stopped" else "not measured in"
     return cast(Conclusion, f"{why} {side}")
 
 

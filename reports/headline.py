@@ -13,6 +13,7 @@ import pandas as pd
 from reports import stats
 from reports.metrics import METRICS
 from reports.metrics.metric import Metric
+from reports.not_back import in_trials
 from reports.stats import Estimate
 from reports.wording import NOTHING, not_known, tally
 
@@ -60,6 +61,9 @@ class Line:
     """Trials with iterations after the repair that ended before their healed NIC carried again."""
     until_repair: int
     """Trials of which no iteration began between the fault and its repair."""
+    back_in_part: int
+    """Trials with iterations after the repair to whose end some paths of the healed NIC were held back, while others
+    carried."""
     stopped: int
     """Trials that ended with an error."""
     checked: int
@@ -104,10 +108,10 @@ class Line:
         return f"known in {known} of {trials}" if 0 < known < trials else ""
 
     def without_nic(self, metric: Metric) -> str:
-        """``NIC not back in 2 of 3``: of how many trials a speed once everything is healed is without the healed NIC;
-        empty: of none."""
+        """``NIC not back in 2 of 3``: of how many trials a speed once everything is healed is without the healed NIC,
+        or has it in part; empty: of none."""
         known = self.values[metric.name] if metric.name.startswith("repaired_") else 0
-        return f"NIC not back in {self.not_back} of {known}" if known and self.not_back else ""
+        return in_trials(self.not_back, self.back_in_part, known)
 
     def median_not_known(self, metric: Metric) -> str:
         """What stands for the median of a metric that is known in too few trials, or in none."""
@@ -171,6 +175,7 @@ def _line(part: pd.DataFrame) -> Line:
     first: Any = part.iloc[0]
     conclusive = part["status"] != "inconclusive"
     unknown = {name: metric.unknown_in(part) for name, metric in METRICS.items()}
+    out = METRICS["return_ms"].not_known(part) & part["repaired_ms"].notna()
     return Line(
         case=str(first["case"]),
         setup=str(first["setup"]),
@@ -197,8 +202,9 @@ def _line(part: pd.DataFrame) -> Line:
             for name, metric in METRICS.items()
             if metric.known_by_ends or metric.like_slowdown
         },
-        not_back=int((METRICS["return_ms"].not_known(part) & part["repaired_ms"].notna()).sum()),
         until_repair=int(part["until_repair"].sum()),
+        not_back=int((out & ~part["back_in_part"]).sum()),
+        back_in_part=int((out & part["back_in_part"]).sum()),
         stopped=int((part["status"] == "failed").sum()),
         checked=int(part["checked"].sum()),
         since=int(part.loc[part["p99_ms"].notna(), "since"].min()) if part["p99_ms"].notna().any() else 0,

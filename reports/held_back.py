@@ -4,7 +4,7 @@ Pure."""
 from collections.abc import Iterable
 
 from reports.metrics import METRICS
-from reports.metrics.returned import FLAPPING
+from reports.metrics.returned import FLAPPING, is_in_part
 from reports.metrics.view import View
 from reports.trial import Trial
 from reports.wording import number, plural
@@ -12,19 +12,21 @@ from reports.wording import number, plural
 
 def held_back(trials: Iterable[Trial]) -> str:
     """One sentence about the `trials` whose healed NIC was held back, by system; empty if there are none."""
-    held: dict[tuple[str, str, bool], list[float]] = {}
+    held: dict[tuple[str, str, bool, bool], list[float]] = {}
     for trial in trials:
-        if trial.fault is not None and (found := _hold(View(trial))) is not None:
+        view = View(trial)
+        if trial.fault is not None and (found := _hold(view)) is not None:
             ms, to_the_end = found
-            nic = f"{trial.fault.host} {trial.fault.nic}"
-            held.setdefault((trial.shown_system, nic, to_the_end), []).append(ms)
+            nic, in_part = f"{trial.fault.host} {trial.fault.nic}", to_the_end and is_in_part(trial, view.events)
+            held.setdefault((trial.shown_system, nic, to_the_end, in_part), []).append(ms)
     if not held:
         return ""
     told = "; ".join(_told(*key, times) for key, times in held.items())
+    what = "What was held" if any(in_part for *_, in_part in held) else "It"
     return (
-        f"Held back after its heal, because it had been lost too often lately: {told}. It carried nothing meanwhile, "
-        "and speeds after the repair of a trial to whose end it was held are without it: this is the damping of NICs "
-        "that come and go (R2CC_FLAP_*; with R2CC_FLAP_HALF_LIFE_MS = 0 none is held back)."
+        f"Held back after its heal, because it had been lost too often lately: {told}. {what} carried nothing "
+        "meanwhile, and speeds after the repair of a trial to whose end it was held are without it: this is the "
+        "damping of NICs that come and go (R2CC_FLAP_*; with R2CC_FLAP_HALF_LIFE_MS = 0 none is held back)."
     )
 
 
@@ -44,8 +46,10 @@ def _hold(view: View) -> tuple[float, bool] | None:
     return took, False
 
 
-def _told(system: str, nic: str, to_the_end: bool, times: list[float]) -> str:
-    """``host1 eth1 by balance in 2 trials to their end, 4007 ms or more``."""
+def _told(system: str, nic: str, to_the_end: bool, in_part: bool, times: list[float]) -> str:
+    """``host1 eth1 by balance in 2 trials to their end, 4007 ms or more``; ``some paths of host1 eth1``, where others
+    of it carried again."""
+    nic = f"some paths of {nic}, while others carried," if in_part else nic
     if to_the_end:
         end = "their end" if len(times) > 1 else "its end"
         return f"{nic} by {system} in {plural(len(times), 'trial')} to {end}, {number(min(times), 4)} ms or more"

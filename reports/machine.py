@@ -143,6 +143,19 @@ def _exposition(experiment: str, lines: Sequence[Line]) -> Iterator[str]:
     name, meaning = "r2ccl_as_expected", "1 if every conclusive trial ended as expected"
     yield from (f"# HELP {name} {meaning}", f"# TYPE {name} gauge")
     yield from (f"{name}{_labels(experiment, line)} {int(bool(line.as_expected))}" for line in known)
+    yield from _not_back_samples(experiment, [line for line in lines if line.values["repaired_ms"]])
+
+
+def _not_back_samples(experiment: str, repaired: Sequence[Line]) -> Iterator[str]:
+    """What the speeds after the repair of these lines are without."""
+    told = (
+        ("not_back", "trials that ended before their healed NIC carried again"),
+        ("back_in_part", "trials to whose end some paths of their healed NIC were held back while others carried"),
+    )
+    for attribute, meaning in told if repaired else ():
+        name = f"r2ccl_{attribute}_trials"
+        yield from (f"# HELP {name} {meaning}", f"# TYPE {name} gauge")
+        yield from (f"{name}{_labels(experiment, line)} {getattr(line, attribute)}" for line in repaired)
 
 
 def _missing_samples(runs: Sequence[LoadedRun]) -> Iterator[str]:

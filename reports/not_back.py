@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from reports.held_back import held_back
 from reports.metrics import METRICS
+from reports.metrics.returned import is_in_part
 from reports.metrics.view import View
 from reports.trial import Trial
 from reports.wording import number, plural
@@ -30,9 +31,18 @@ def not_back(trials: Iterable[Trial]) -> str:
 
 
 def not_back_within(trial: Trial) -> str:
-    """``eth1 not back within 34 ms``, of one trial."""
+    """``eth1 not back within 34 ms``, of one trial; ``eth1 back in part only``, where other paths of it carry."""
     ms = _out_for(trial)
-    return f"{trial.fault.nic} not back within {number(ms)} ms" if trial.fault is not None and ms is not None else ""
+    if trial.fault is None or ms is None:
+        return ""
+    how = "back in part only" if is_in_part(trial, View(trial).events) else "not back"
+    return f"{trial.fault.nic} {how} within {number(ms)} ms"
+
+
+def in_trials(not_back: int, in_part: int, of: int) -> str:
+    """``NIC not back in 2 of 3``, and ``NIC back in part in 1 of 3``; empty of none."""
+    told = {"not back": not_back, "back in part": in_part} if of else {}
+    return "; ".join(f"NIC {how} in {count} of {of}" for how, count in told.items() if count)
 
 
 def _out_for(trial: Trial) -> float | None:

@@ -6,6 +6,11 @@ from which the host's other NICs send as fast as they do later. If they carry no
 the struck NIC, and the host's return to its own speed counts. Of a host that only keeps connections alive later, no
 time is told: its traffic does not come back.
 
+A system that notices nothing may send on for a while and stop later, as gloo does when the next step needs the lost
+link. Nothing sent for longer than the longest healthy iteration and the longest healthy pause together is the fault's
+stop whenever it begins, up to the end of the next iteration. A pause that is only longer than either may be the fault's
+or another's: 0 is told, and that pause's end as the most.
+
 Healthy traffic pauses, too. Where samples are close before the fault as well, only a pause that is longer than each of
 those is a stop; without one the time is 0, and the longest pause after the effect says what 0 may hide. Without such
 samples the mean of 10 ms alone tells. It cannot tell a stop shorter than 10 ms, nor a usual pause from a stop, so the
@@ -13,7 +18,7 @@ time is then anything from 0 to what it tells, or to 10 ms (docs/decisions/50).
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -124,6 +129,7 @@ def recovery(
     after: tuple[int, int],
     healthy: Sequence[tuple[float, float]] = (),
     warmup: Sequence[tuple[float, float]] = (),
+    next_end_ns: float = 0.0,
 ) -> Recovery | None:
     """Time from `fault_ns`, when the fault of `nic` took effect, until traffic on the other NICs of `host` has
     recovered, or that of the host if only `nic` is in use; None if the counters do not tell.
@@ -132,6 +138,7 @@ def recovery(
     return to their throughput and keep it in the mean of `STEADY_NS`, so a burst between two close samples does not
     count; nor does what was still on its way when the fault came, nor a stop as short as the pauses of healthy traffic.
     Where the timed iterations are too few to tell these, those of the `warmup`, whose pauses may be longer, count too.
+    A stop that begins later is looked for until `next_end_ns`, when the iteration after the hit one ended.
     """
     rates = rates[rates["host"] == host]
     if _is_left(host_total(rates, host), fault_ns, after, healthy):
@@ -150,12 +157,14 @@ def recovery(
     usual_ns = _usual_pause_ns(starts, ends, sends, fault_ns, healthy)
     if usual_ns is None:
         usual_ns = _usual_pause_ns(starts, ends, sends, fault_ns, [*warmup, *healthy])
+    late = _late_pause(starts, ends, sends, (fault_ns, max(next_end_ns, hit_end_ns)), healthy)
     if usual_ns is None:
-        return Recovery(took_ns, hit_end_ns - fault_ns if is_short else max(took_ns, STEADY_NS), by_mean=True)
+        most_ns = hit_end_ns - fault_ns if is_short else max(took_ns, STEADY_NS)
+        return _with_late(Recovery(took_ns, most_ns, by_mean=True), late, fault_ns)
     pauses = _pauses(starts, ends, sends, (fault_ns, float(hit_end_ns)))
     until_ns = fault_ns + max(ON_ITS_WAY_NS, took_ns)
     near = [pause for pause in pauses if pause.begin_ns <= until_ns]
-    return _by_pauses(near, usual_ns, took_ns, fault_ns, is_short)
+    return _with_late(_by_pauses(near, usual_ns, took_ns, fault_ns, is_short), late, fault_ns)
 
 
 @dataclass(frozen=True)
@@ -189,6 +198,38 @@ def _pauses(starts: Floats, ends: Floats, sends: NDArray[np.bool_], span: tuple[
         _Pause(float(begins[i]), float(finals[i]), float(firsts[i]), float(lasts[i]), is_last=i == at.size)
         for i in range(at.size + 1)
     ]
+
+
+def _late_pause(
+    starts: Floats,
+    ends: Floats,
+    sends: NDArray[np.bool_],
+    span: tuple[float, float],
+    healthy: Sequence[tuple[float, float]],
+) -> tuple[_Pause, bool] | None:
+    """The first pause that begins in `span` and is surely longer than every healthy iteration before it and every pause
+    since the first of them, and whether it is the fault's beyond doubt: longer than the longest of both together. One
+    that is beyond doubt comes before an earlier one that is not."""
+    over_ns = [end - begin for begin, end in healthy if end <= span[0]]
+    if not over_ns:
+        return None
+    before = _pauses(starts, ends, sends, (min(begin for begin, _ in healthy), span[0]))
+    longest = max(over_ns), max(pause.most_ns for pause in before)
+    later = _pauses(starts, ends, sends, (span[0], float(ends[-1])))  # a stop may outlast the iteration
+    longer = [one for one in later if one.begin_ns < span[1] and one.lasted_ns > max(longest) and not one.is_last]
+    sure = [one for one in longer if one.lasted_ns > sum(longest)]
+    return ((sure or longer)[0], bool(sure)) if longer else None
+
+
+def _with_late(found: Recovery, late: tuple[_Pause, bool] | None, fault_ns: float) -> Recovery:
+    """`found`, or what a later stop says where it found none."""
+    if found.took_ns > 0 or late is None:
+        return found
+    pause, is_sure = late
+    most_ns = pause.last_ns - fault_ns
+    if is_sure:
+        return Recovery(pause.end_ns - fault_ns, most_ns)
+    return replace(found, most_ns=max(found.most_ns, most_ns))
 
 
 def _usual_pause_ns(

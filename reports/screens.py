@@ -144,7 +144,7 @@ def _speeds(
         f"{what}, healthy (hollow) and after the fault (full), and the time lost",
         ("healthy", "after the fault", "after the repair"),
         {
-            "After the fault": "is until its repair.",
+            "After the fault": "is until its repair; none: the iteration that was hit lasted until then.",
             "Repaired": "is once everything is healed and the NIC carries again; where it does not before the trial "
             "ends, without it.",
             "T/T0": "is the time of an iteration after the fault over its time before: at 1.5 the system keeps two "

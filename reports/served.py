@@ -40,7 +40,7 @@ def over(name: str, phase: str, cells: Sequence[Line], own: Sequence[Line]) -> C
     if absolute and cell.text == NOTHING:
         cell = Cell(f"{absolute} ms")
     elif absolute:
-        cell = Cell(cell.text, "\n".join(filter(None, (cell.detail, f"{absolute} ms"))))
+        cell = Cell(cell.text, "\n".join(filter(None, (cell.detail, f"they took {absolute} ms"))))
     known = [line for line in cells if line[f"{phase}_{name}_over"].n]
     lacking = [line for line in cells if known and line not in known and line.conclusive > line.stopped]
     cell = with_caveat(cell, f"not of {named(lacking, cells)}" if lacking else "")

@@ -11,7 +11,7 @@ from reports.metrics.metric import Metric
 from reports.stats import Estimate
 from reports.wording import NOTHING, number, sized
 
-ABOUT = ("case", "size_bytes", "system", "mode", "statuses", "model", "checked", "not_back")
+ABOUT = ("case", "size_bytes", "system", "mode", "statuses", "model", "checked", "not_back", "back_in_part")
 """The first columns of the CSV, named as in `Line`; every metric follows."""
 
 

@@ -11,6 +11,7 @@ import pandas as pd
 from reports import stats
 from reports.metrics import METRICS
 from reports.metrics.training import references
+from reports.not_back import in_trials
 from reports.wording import number, plural
 
 OVERHEAD = METRICS["overhead"]
@@ -158,8 +159,9 @@ def _speed(part: pd.DataFrame) -> str:
 def _without_nic(part: pd.DataFrame) -> str:
     """`` (NIC not back in 2 of 3)``: in how many trials with a speed after the repair the NIC did not carry again."""
     known = part[part["repaired_tokens_s"].notna()]
-    out = int(METRICS["return_ms"].not_known(known).sum())
-    return f" (NIC not back in {out} of {len(known)})" if out else ""
+    out, in_part = METRICS["return_ms"].not_known(known), known["back_in_part"].astype(bool)
+    told = in_trials(int((out & ~in_part).sum()), int((out & in_part).sum()), len(known))
+    return f" ({told})" if told else ""
 
 
 def _bits(part: pd.DataFrame) -> str:

@@ -13,7 +13,7 @@ NOT_MEASURED = "not measured"
 NOTHING_AFTER = "no comparable iteration after"
 """A cell that went on, but whose trials ended, or whose NIC was repaired, before an iteration began on the schedule
 that follows the fault."""
-UNTIL_REPAIR = "no iteration until the repair"
+UNTIL_REPAIR = "none until the repair"
 """The same of a cell whose iteration that was hit lasted until the repair in every trial."""
 STOPPED = "stopped (expected)"
 """The status of a trial that was expected to fail and did."""

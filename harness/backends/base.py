@@ -79,6 +79,11 @@ class Backend(Protocol):
         """The source of evidence for the network that was used."""
         ...
 
+    @property
+    def start_s(self) -> float:
+        """Time of a processor that a rank takes until it is ready, beside what every trial takes."""
+        ...
+
     def command(self, job: Job, rank: int) -> Command:
         """The command of one rank."""
         ...
@@ -87,6 +92,10 @@ class Backend(Protocol):
         """What this machine lacks to act as all hosts, with the remedy in the same line; None if nothing."""
         ...
 
+
+TORCH_START_S = 2.5
+"""`Backend.start_s` of a rank that loads PyTorch: a rank of `train_gloo` with two steps took 2.6 s of a processor (user
+and system), of which 2.0 s were to load PyTorch (2.13 for processors, on two cores of a virtual machine)."""
 
 NCCL_BETWEEN_HOSTS = {"NCCL_MNNVL_ENABLE": "0", "NCCL_NVLS_ENABLE": "0"}
 """Makes NCCL use the network between hosts, which is under test, even where NVLink would reach."""

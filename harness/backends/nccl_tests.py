@@ -60,6 +60,7 @@ class NcclTestsBackend:
     """``python -m harness.backends.nccl_tests_rank``."""
 
     witness: Witness = "nccl_log"
+    start_s = 0.0
 
     def command(self, job: Job, rank: int) -> Command:
         """The first host runs the launcher, the others listen to it."""

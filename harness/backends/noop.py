@@ -8,6 +8,7 @@ class NoopBackend:
     """``python -m harness.backends.noop_rank``."""
 
     witness: Witness = "none"
+    start_s = 0.0
 
     def command(self, job: Job, rank: int) -> Command:
         """A rank whose iterations last as long as a healthy collective should."""

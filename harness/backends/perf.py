@@ -12,6 +12,7 @@ class PerfBackend:
     """``python -m r2ccl_core.perf``, one size per process; a process has all ranks of its host."""
 
     witness: Witness = "core"
+    start_s = 0.0
 
     def command(self, job: Job, rank: int) -> Command:
         """The measuring program in stream mode; it ends when the harness does. Its `rank` is the number of a

@@ -22,6 +22,7 @@ class PerftestBackend:
     """``python -m harness.backends.perftest_rank``."""
 
     witness: Witness = "counters"
+    start_s = 0.0
 
     def command(self, job: Job, rank: int) -> Command:
         """One host's part: its servers for the host before it, and its clients of the next one."""

@@ -23,6 +23,7 @@ class SimulateBackend:
     """Without ranks, hosts or a root: the sweep only needs the native simulator."""
 
     witness: Witness = "none"
+    start_s = 0.0
 
     def command(self, job: Job, rank: int) -> Command:
         """Raises an error: there is no command."""

@@ -1,6 +1,6 @@
 """The backends that run PyTorch's collectives: torch.distributed with gloo in host memory, or with NCCL on GPUs."""
 
-from harness.backends.base import Command, Job, Witness, give_up_s, rendezvous, torch_network
+from harness.backends.base import TORCH_START_S, Command, Job, Witness, give_up_s, rendezvous, torch_network
 from harness.backends.torch_probe import ask
 from harness.workloads.base import Workload
 from harness.workloads.registry import collective
@@ -8,6 +8,8 @@ from harness.workloads.registry import collective
 
 class TorchBackend:
     """``python -m harness.backends.torch_rank``; `library` is what torch.distributed calls its backend."""
+
+    start_s = TORCH_START_S
 
     def __init__(self, library: str) -> None:
         self._library = library

@@ -1,7 +1,7 @@
 """The backends that train: a small GPT in PyTorch, its gradients over our core, over gloo, over gloo by torchft, or on
 GPUs over NCCL, alone or with our core for CPU tensors in the same group."""
 
-from harness.backends.base import Command, Job, Witness, give_up_s, rendezvous, torch_network
+from harness.backends.base import TORCH_START_S, Command, Job, Witness, give_up_s, rendezvous, torch_network
 from harness.backends.torch_probe import ask
 from harness.workloads.base import Workload
 from harness.workloads.registry import training
@@ -19,6 +19,8 @@ _SLOW = 20.0
 
 class TrainingBackend:
     """``python -m harness.backends.training_rank``; `library` is what torch.distributed calls its backend."""
+
+    start_s = TORCH_START_S
 
     def __init__(self, library: str) -> None:
         self._library = library

@@ -27,7 +27,7 @@ from reports.metrics.metric import Metric
 from reports.metrics.view import View
 from reports.not_back import not_back_within
 from reports.trial import SIMULATED
-from reports.wording import NOT_KNOWN, STOPPED, difference, ended, number, sized
+from reports.wording import NOT_KNOWN, STOPPED, difference, ended, number, plural, sized
 
 REDRAWN_PER_S = 2
 """Low, because the cores belong to the systems being measured."""
@@ -214,6 +214,10 @@ def _rest(size_bytes: int, axes: Mapping[str, str], scenario: str, repeat: int) 
     return f"{sized(size_bytes):>7}{points}{'' if scenario == HEALTHY else f' {scenario}'} r{repeat}"
 
 
+MEDIAN_OF = 3
+"""A median of fewer is a mean, or a single value, and bears no slow iteration."""
+
+
 def trial_line(record: stored.Trial, seconds: float, widths: _Widths = NO_WIDTHS) -> str:
     """One attempt in one line."""
     rest = _rest(record.size_bytes, record.axes, record.scenario, record.repeat)
@@ -227,8 +231,16 @@ def trial_line(record: stored.Trial, seconds: float, widths: _Widths = NO_WIDTHS
         for metric in SHORT
         if metric.name in values and metric.name not in SPREAD and (metric.aggregate == "median" or values[metric.name])
     )
-    words = "  ".join(filter(None, (measured, not_back_within(record), not_known(view), record.reason)))
+    words = "  ".join(
+        filter(None, (measured, _few_left(view), not_back_within(record), not_known(view), record.reason))
+    )
     return f"{what}  {ended(record.status, expected=record.expected):<{len(STOPPED)}} {words}  [{seconds:.1f} s]"
+
+
+def _few_left(view: View) -> str:
+    """``repaired of 1 iteration``, where the NIC returned so late that no median is made of what is left."""
+    left = len(view.in_phase("repaired"))
+    return f"repaired of {plural(left, 'iteration')}" if 0 < left < MEDIAN_OF else ""
 
 
 def _title(lines: Sequence[Line], less: Collection[str] = ()) -> str:

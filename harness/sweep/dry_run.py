@@ -1,6 +1,8 @@
-"""A sweep without running it: every command on every host, in the order of the trials, and totals. Pure."""
+"""A sweep without running it: every command on every host, in the order of the trials, and totals. Pure,
+but for the number of this machine's processors."""
 
 import math
+import os
 import shlex
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -67,7 +69,7 @@ def warnings(trials: Sequence[Trial]) -> Iterator[str]:
 
 def estimate_s(trials: Sequence[Trial], clusters: int) -> float:
     """The expected duration of the trials on a quiet machine, without retries and what faults cost: their iterations at
-    the NICs' rate, plus overhead."""
+    the NICs' rate, what loading libraries and computing take, plus overhead."""
     return sum(map(_trial_s, trials)) + CLUSTER_S * clusters
 
 
@@ -288,7 +290,19 @@ def _counted(count: int, word: str) -> str:
 def _trial_s(trial: Trial) -> float:
     experiment = trial.variant.experiment
     each_s = experiment.expected_duration_s(trial.size_bytes)
-    return TRIAL_S + trial.warmup * each_s + experiment.workload.timed_s(trial.iterations, each_s)
+    timed_s = trial.warmup * each_s + experiment.workload.timed_s(trial.iterations, each_s)
+    return TRIAL_S + timed_s + _processors_s(trial)
+
+
+def _processors_s(trial: Trial) -> float:
+    """What loading libraries and computing take beside that. The ranks of a cluster on this machine share its
+    processors; a rank computes on one."""
+    experiment = trial.variant.experiment
+    backend = BACKENDS[experiment.backend_of(trial.system)]
+    on_gpus = backend.witness == "nccl_log"
+    each_s = 0.0 if on_gpus else experiment.workload.processor_s() * (trial.warmup + trial.iterations)
+    share = experiment.nranks / len(os.sched_getaffinity(0)) if experiment.cluster.one_machine else 1.0
+    return (backend.start_s + each_s) * max(1.0, share)
 
 
 def _ranks(experiment: Experiment, trial: Trial) -> Iterator[str]:

@@ -104,6 +104,10 @@ class Workload(Model):
         """Lower estimate of the time of so many timed iterations, each of which takes `expected_s`."""
         return iterations * expected_s
 
+    def processor_s(self) -> float:
+        """About how long a rank computes in an iteration on one processor, beside what `expected_s` has of it."""
+        return 0.0
+
     def host_bytes(self, size_bytes: int, hosts: int) -> float:
         """The least bytes that each host sends in one iteration."""
         raise NotImplementedError

@@ -25,6 +25,10 @@ PROCESS_BYTES = 200 << 20
 """A Python with PyTorch in it."""
 FORWARD = 1 / 3
 """The forward pass's share of a step's computation: the backward pass takes twice as long (Narayanan 2021)."""
+USUAL_FLOPS = 35e9
+"""Operations per second of one processor as it trains, with all that a step does besides: 20 more steps of 1.6e9
+operations ("1M", 4 sequences of 64 bytes) took a rank of `train_gloo` 0.045 s of a processor each, on the same machine
+as `harness.backends.base.TORCH_START_S`."""
 MOST_FLOPS = 1e12
 """Operations per second, more than the processors of a host achieve: a step is expected to take at least that long."""
 
@@ -98,9 +102,18 @@ class TrainingWorkload(Workload):
         return self.steps
 
     def expected_s(self, size_bytes: int, ranks: int, host_bytes_s: float) -> float:
-        """The gradients over the NICs, after six operations for each parameter and byte (Narayanan 2021)."""
-        compute_s = 6 * self.parameters * self.batch * self.context / MOST_FLOPS
+        """The gradients over the NICs, after the operations of the step."""
+        compute_s = self._operations / MOST_FLOPS
         return max(compute_s, self.forward_at_least_s) + self.host_bytes(size_bytes, ranks) / host_bytes_s
+
+    @property
+    def _operations(self) -> float:
+        """Those of a step of one replica: six for each parameter and byte (Narayanan 2021)."""
+        return 6.0 * self.parameters * self.batch * self.context
+
+    def processor_s(self) -> float:
+        """The same at the speed of a usual processor."""
+        return self._operations / USUAL_FLOPS
 
     def host_bytes(self, size_bytes: int, hosts: int) -> float:
         """A ring's share of the gradients, and the layout's other traffic."""

@@ -39,6 +39,7 @@ MAX_NICS = 12
 EVENT_MARKS = {
     "path_down": ("v", "path lost"),
     "migrated": ("D", "chunks moved"),
+    "copied": ("d", "chunks copied"),
     "switched": ("s", "new schedule"),
     "path_returned": ("^", "path back"),
     "path_held": ("o", "path held"),

@@ -17,7 +17,7 @@ def _wrong(view: View) -> float | None:
 METRICS = (
     Metric(
         "wrong", "elements", "lower", "wrong elements over all ranks and checked iterations, warm-ups included", _wrong,
-        aggregate="total", heading="wrong", on_any_network=True,
+        aggregate="total", heading="wrong", simulated=False, on_any_network=True,
     ),
     Metric(
         "unexpected", "trials", "lower", "trials that did not end as the experiment expects",

@@ -81,17 +81,34 @@ def _same_schedule_ns(view: View) -> list[float]:
     return view.durations_ns("after") if view.rest.switch is None else [float(i.duration_ns) for i in view.rest.old]
 
 
+def _stops_next(view: View) -> bool:
+    """Whether the fault did not stop the iterations that it hit, but may have stopped the next one: those were no
+    longer than the longest healthy one, and this one was, and longer than all that follow."""
+    hit, before, after = view.durations_ns("hit"), view.durations_ns("before"), _same_schedule_ns(view)
+    if view.several or not (hit and before and after):
+        return False
+    return max(hit) <= max(before) < after[0] and after[0] > max(after[1:], default=0)
+
+
 def _hit_cost(view: View) -> float | None:
+    """Where the next iteration was stopped and no other follows under the fault, nothing says what it would have
+    taken."""
     if view.comes_and_goes:
         return None
-    return stats.hit_cost_ns(view.durations_ns("hit"), _same_schedule_ns(view)) / 1e6
+    hit, after = view.durations_ns("hit"), _same_schedule_ns(view)
+    if _stops_next(view):
+        hit, after = [*hit, after[0]], after[1:]
+    return stats.hit_cost_ns(hit, after) / 1e6
 
 
 def _stall(view: View) -> float | None:
     hit, fault = view.in_phase("hit"), view.trial.fault
     if fault is None or view.several or view.comes_and_goes or len(hit) != 1:
         return None
-    usual_ns = view.healthy_ns, stats.typical(_same_schedule_ns(view))
+    after = _same_schedule_ns(view)
+    if _stops_next(view):
+        return stats.stall_ns(after[0], 0, view.healthy_ns, stats.typical(after[1:])) / 1e6
+    usual_ns = view.healthy_ns, stats.typical(after)
     return stats.stall_ns(float(hit[0].duration_ns), fault.t_before_ns - hit[0].t_ns, *usual_ns) / 1e6
 
 
@@ -111,13 +128,16 @@ METRICS = (
     ),
     Metric(
         "hit_cost_ms", "ms", "lower",
-        "additional time of the hit iteration, or of all together if several are hit, against ones after them",
+        "additional time of the hit iteration, or of all together if several are hit, against ones after them (with "
+        "the next one, if the hit ones were no longer than a healthy one, and the next was longer than every healthy "
+        "and every later one; not known if nothing follows that)",
         _hit_cost,
         of="some trials that went on", heading="hit cost", workloads=ALIKE, against_after=True,
         tolerance=NOT_COMPARED,
     ),
     Metric(
-        "stall_ms", "ms", "lower", "stall of the hit iteration that lost bandwidth does not explain", _stall,
+        "stall_ms", "ms", "lower", "stall of the hit iteration that lost bandwidth does not explain (of the next "
+        "one, where only that was stopped, as for hit_cost_ms)", _stall,
         of="some trials that went on", workloads=ALIKE, against_after=True, tolerance="50 ms",
     ),
 )  # fmt: skip

@@ -78,6 +78,9 @@ class Metric:
     """What its value is at least, for a trial that ended before it was known; None: it has no such trial."""
     from_zero: str = ""
     """The column that says of which trials its value may be as low as 0, whatever was found; empty: of none."""
+    simulated: bool = True
+    """Whether a simulated trial may have it. One moves no byte, so that none of it is wrong or right, however often it
+    runs."""
     on_any_network: bool = False
     """Whether it says what is right and what is wrong, which no network excuses."""
     tolerance: str | None = None

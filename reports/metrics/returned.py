@@ -1,6 +1,7 @@
 """When a healed NIC carried again, by what the cores told of its paths. Pure."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
@@ -29,38 +30,78 @@ def returned_ns(trial: Trial, events: Iterable[Mapping[str, Any]]) -> int | None
     fault = trial.fault
     if fault is None or fault.heal_ns is None:
         return None
-    found_ns, link_was_up = None, False
-    carried: set[tuple[Any, ...]] = set()
-    holds: dict[tuple[Any, ...], Any] = {}
+    found_ns = _followed(trial, events).found_ns
+    if found_ns is None or (found_ns < fault.heal_ns and _ended_ns(trial) <= fault.heal_ns):
+        return None
+    return max(0, int(found_ns - fault.heal_ns))
+
+
+def is_in_part(trial: Trial, events: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether a path of the healed NIC is held back at the end because it was lost too often, while another one carries
+    again: the NIC is back in part. A path whose other end holds it does not carry, and of one whose other end is not
+    known nothing is concluded."""
+    if trial.fault is None or trial.fault.heal_ns is None:
+        return False
+    end = _followed(trial, events)
+    held = {pair for pair, cause in end.holds.items() if cause == FLAPPING}
+    rank_at = {
+        str(nic.get("address")): rank
+        for rank, core in trial.core.items()
+        for nic in (core.get("nics", ()) if isinstance(core, dict) else ())
+    }
+    ends = {(rank, rank_at.get(str(peer))) for rank, _, peer in held}
+    with_other_end = ((pair[0], rank_at.get(str(pair[2]))) for pair in end.carried - held)
+    return bool(held) and any(
+        peer is not None and not {(rank, peer), (peer, rank)} & ends for rank, peer in with_other_end
+    )
+
+
+Pair = tuple[Any, Any, Any]
+"""The rank that tells, its NIC, and the address of the other end."""
+
+
+@dataclass
+class _End:
+    """What the cores told of the paths of the struck NIC by the end of the trial, or of its loss."""
+
+    found_ns: int | None = None
+    """The first return after the last hold."""
+    carried: set[Pair] = field(default_factory=set)
+    """The paths that have returned since the heal and were not lost again."""
+    holds: dict[Pair, Any] = field(default_factory=dict)
+    """Those that are held back, and the cause."""
+
+
+def _followed(trial: Trial, events: Iterable[Mapping[str, Any]]) -> _End:
+    fault = trial.fault
+    assert fault is not None and fault.heal_ns is not None
+    end, link_was_up = _End(), False
     began_ns, next_ns = _heal_began_ns(trial), _next_fault_ns(trial)
     for event in events:
         t_ns, kind = event["t_ns"], str(event.get("kind"))
         if t_ns < fault.t_before_ns or (fault.nic and event.get("nic") != fault.nic):
             continue
         # A core may see the last loss of a link that came and went after the heal; every other one is the next loss.
-        late = kind == "link_down" and found_ns is not None and found_ns < fault.heal_ns
+        late = kind == "link_down" and end.found_ns is not None and end.found_ns < fault.heal_ns
         lost = kind in ("link_down", "path_down")
-        if t_ns >= next_ns or (lost and found_ns is not None and t_ns >= fault.heal_ns and not late):
+        if t_ns >= next_ns or (lost and end.found_ns is not None and t_ns >= fault.heal_ns and not late):
             break
         link_was_up = kind == "link_up" or (link_was_up and kind != "link_down")
         pair = event.get("rank"), event.get("nic"), event.get("peer")
         if lost:
-            carried = carried - {pair} if kind == "path_down" else set()
-            holds = {other: cause for other, cause in holds.items() if kind == "path_down" and other != pair}
-        if lost or (kind == "path_held" and not (event.get("cause") == PROBATION and pair in carried)):
-            found_ns = None
+            end.carried = end.carried - {pair} if kind == "path_down" else set()
+            end.holds = {one: cause for one, cause in end.holds.items() if kind == "path_down" and one != pair}
+        if lost or (kind == "path_held" and not (event.get("cause") == PROBATION and pair in end.carried)):
+            end.found_ns = None
         if kind == "path_held":
-            holds[pair] = event.get("cause")
+            end.holds[pair] = event.get("cause")
         elif kind == "path_returned":
-            passed = holds.pop(pair, None) == PROBATION and not holds
-            if FLAPPING in holds.values():
-                continue
+            passed = end.holds.pop(pair, None) == PROBATION and not end.holds
             healed = link_was_up or t_ns >= began_ns
-            carried |= {pair} if healed else set()
-            found_ns = t_ns if found_ns is None and (healed or passed) else found_ns
-    if found_ns is None or (found_ns < fault.heal_ns and _ended_ns(trial) <= fault.heal_ns):
-        return None
-    return max(0, int(found_ns - fault.heal_ns))
+            end.carried |= {pair} if healed else set()
+            if FLAPPING not in end.holds.values() and end.found_ns is None and (healed or passed):
+                end.found_ns = t_ns
+    return end
 
 
 def lasted_ns(trial: Trial) -> float:

@@ -9,18 +9,22 @@ from reports.metrics.metric import NOT_COMPARED, Metric
 from reports.metrics.view import View
 
 
-def _sign(kind: str) -> Callable[[View], float | None]:
-    """Time from the fault's effect to the first event of this `kind`, and of its NIC, within its first loss; one that
-    comes before the effect comes at once."""
+def _sign(*kinds: str) -> Callable[[View], float | None]:
+    """Time from the fault's effect to the first event of these `kinds`, and of its NIC, within its first loss; one that
+    comes before the effect comes at once. What the core tells once traffic is back by the counters began before that:
+    it goes round a NIC before it is sure of its loss."""
 
     def sign(view: View) -> float | None:
         fault, effect_ns = view.trial.fault, view.effect_ns
         if fault is None or effect_ns is None:
             return None
         own = (e for e in view.events if not fault.nic or e.get("nic") in (fault.nic, "", None))
-        times = (e["t_ns"] for e in own if e.get("kind") == kind)
+        times = (e["t_ns"] for e in own if e.get("kind") in kinds)
         first = next((t_ns for t_ns in times if fault.t_before_ns <= t_ns < _first_loss_end_ns(view)), None)
-        return None if first is None else max(0.0, float(first - effect_ns)) / 1e6
+        if first is None:
+            return None
+        back_ns = view.recovery.took_ns if view.recovery is not None and view.recovery.took_ns > 0 else inf
+        return max(0.0, min(float(first - effect_ns), back_ns)) / 1e6
 
     return sign
 
@@ -94,21 +98,25 @@ UNSURE = "not known if the effect may lie anywhere in more than 10 ms and in hal
 METRICS = (
     Metric(
         "detect_ms", "ms", "lower",
-        "from the fault's effect to its first sign in any core (no value if the NIC carried again or was lost again "
+        "from the fault's effect to its first sign in any core: a path lost or held, or chunks sent over another NIC "
+        "as well (at most recover_ms, where traffic stopped; no value if the NIC carried again or was lost again "
         f"first; {UNSURE})",
-        _sign("path_down"), of="some faulted trials", from_effect=True, tolerance=NOT_COMPARED,
+        _sign("path_down", "path_held", "copied"), of="some faulted trials", from_effect=True, tolerance=NOT_COMPARED,
     ),
     Metric(
         "migrate_ms", "ms", "lower",
-        "from the fault's effect to the first chunk moved (no value if the NIC carried again or was lost again first; "
+        "from the fault's effect to the first chunk moved, or sent over another NIC as well (at most recover_ms, where "
+        "traffic stopped; no value if the NIC carried again or was lost again first; "
         f"{UNSURE})",
-        _sign("migrated"), of="some faulted trials", from_effect=True, tolerance=NOT_COMPARED,
+        _sign("migrated", "copied"), of="some faulted trials", from_effect=True, tolerance=NOT_COMPARED,
     ),
     Metric(
         "recover_ms", "ms", "lower",
         "from the fault's effect until the struck host's other NICs send at their later speed again, or the struck NIC "
-        "where a system uses only that one (in the mean of 10 ms, and after every stop; 0: no pause right after the "
-        "effect was longer than each of the healthy traffic shortly before it, so at most recover_most_ms; with less "
+        "where a system uses only that one (in the mean of 10 ms, and after every stop; a stop that begins more than "
+        "10 ms after the effect counts up to the end of the next iteration, if it was longer than the longest healthy "
+        "iteration and pause together; 0: no pause right after the effect was longer than each of the healthy traffic "
+        "shortly before it, so at most recover_most_ms; with less "
         "than 0.2 s of healthy iterations before that were read every millisecond, what the mean alone tells, which "
         "misses stops of less than 10 ms and takes pauses for them, so anything from 0 to recover_most_ms; no value "
         "where the NIC sends on, only later, nor where the host sends only keep-alives later)",
@@ -118,8 +126,9 @@ METRICS = (
     Metric(
         "recover_most_ms", "ms", "lower",
         "what recover_ms is at most (where that is 0: until the end of the longest pause right after the effect, which "
-        "may be a stop, or the time between samples if there was none; where the mean alone tells: what it tells, or "
-        "the 10 ms of the mean if that is more, or until the end of a hit iteration that ended within 20 ms)",
+        "may be a stop, or of a later one that was longer than every healthy iteration and pause, or the time between "
+        "samples if there was none; where the mean alone tells: what it tells, or the 10 ms of the mean if that is "
+        "more, or until the end of a hit iteration that ended within 20 ms)",
         _recovered_at_most, of="some faulted trials", from_effect=True, tolerance=NOT_COMPARED,
     ),
     Metric(

@@ -32,7 +32,8 @@ SENDS_ON = ("rate_limit", "delay", "duplicate", "reorder")
 """Kinds of faults through which their NIC sends on, so that no traffic is down."""
 
 ONCE_HEALED = (
-    "once everything is healed and its NIC carries again (where it does not before the trial ends, without it)"
+    "once everything is healed and its NIC carries again (where it does not before the trial ends, without it; where "
+    "it does shortly before the end, of the one or two iterations that are left)"
 )
 """What a speed after the repair is of."""
 
@@ -124,7 +125,8 @@ class View:
             for phases in (("warmup",), ("before", "hit"))
         )
         struck = trial.fault.host, trial.fault.nic
-        return recovery(rates, *struck, self.effect_ns, hit_end_ns, span, healthy, warmup)
+        next_end_ns = later[0].t_ns + later[0].duration_ns
+        return recovery(rates, *struck, self.effect_ns, hit_end_ns, span, healthy, warmup, next_end_ns)
 
     @cached_property
     def loses_a_nic(self) -> bool:

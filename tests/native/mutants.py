@@ -375,6 +375,14 @@ MUTANTS = [
         test="VerbsStream.WordsThatWereLostWithTheSlotsThatTheyGaveBackAreMissedByCounting",
     ),
     Mutant(
+        "farewells_wait_for_ever",
+        "a stream by RDMA whose farewell's completion the device lost keeps its connection for good",
+        "wire/verbs/verbs_stream.cc",
+        "if (now_ns > one.until_ns) late.push_back",
+        "if (false) late.push_back",
+        test="VerbsStream.AFarewellWhoseCompletionTheDeviceLostIsNotWaitedForForEver",
+    ),
+    Mutant(
         "lost_end_of_tests_is_not_asked_for",
         "a path whose peer's last word was that tests are over, and was lost by the device, stays out of use",
         "failover/comm_watch.cc",

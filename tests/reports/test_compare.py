@@ -211,6 +211,19 @@ def test_none_wrong_where_nothing_was_compared_is_not_the_same(frames: tuple[pd.
     assert compare(base.assign(**unchecked), new.assign(**unchecked), rule) == []
 
 
+def test_what_no_simulated_trial_has_is_in_the_metrics_record(
+    frames: tuple[pd.DataFrame, pd.DataFrame], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was known by the name of one metric."""
+    base, new = frames[0], frames[1].assign(source="simulated", return_ms=np.nan)
+    asked = rules(metric="return_ms", tolerance="5 %")
+    base = base.assign(return_ms=1.0)
+    assert {finding.conclusion for finding in compare(base, new, asked)} == {"not measured in NEW"}
+    monkeypatch.setitem(METRICS, "return_ms", replace(METRICS["return_ms"], simulated=False))  # type: ignore[index]
+    assert {finding.conclusion for finding in compare(base, new, asked)} == {"not simulated in NEW"}
+    assert not METRICS["wrong"].simulated
+
+
 def test_counts_of_unequal_numbers_of_repeats_are_worse_only_for_sure() -> None:
     rule = rules(metric="wrong", tolerance=0).rules[0]
 

@@ -604,10 +604,10 @@ def test_the_speed_after_a_repair_stands_in_the_table_the_figure_and_the_words(f
     assert "Repaired" in table.terms
     row = next(row for row in table.rows if row.system == "balance")
     assert row["repaired"].text == row["healthy"].text and row["after"].text == "\N{EN DASH}"
-    assert row["slowdown"].caveat == "no iteration until the repair: flap"
+    assert row["slowdown"].caveat == "none until the repair: flap"
     assert "tick is the speed after the repair" in figure.caption(lines) and "tick" not in figure.caption(headline(own))
     speed = number(next(li for li in lines if li.system == "balance")["repaired_gbs"].median)
-    assert f"{speed} after the repair, no iteration until the repair" in figure.result(lines)
+    assert f"{speed} after the repair, none until the repair" in figure.result(lines)
     assert len(figure.draw(lines).legends[0].get_texts()) == 3
     (told,) = [text for text in sentences(back, []) if text.startswith("balance (")]
     assert "after the repair it ran at 100 % of its healthy speed" in told

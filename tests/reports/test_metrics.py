@@ -1,6 +1,7 @@
 """The list of metrics: each is one record, each is defined once, and each value equals what the iterations say."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from reports.metrics import METRICS
 from reports.metrics.metric import Metric
 from reports.metrics.view import View
 from reports.not_back import not_back, not_back_within
+from reports.recovery import Recovery
 from reports.rules import Rules
 from reports.trial import Evidence, Fault, Iteration, Phase, Run, Status, Trial
 
@@ -137,6 +139,18 @@ def test_a_value_is_what_the_iterations_say(name: str, of: Trial, expected: floa
     assert found == (None if expected is None else pytest.approx(expected))
 
 
+def test_nothing_is_noticed_later_than_traffic_was_back() -> None:
+    """A black hole read as noticed after 80 ms and recovered from after 32: older cores did not tell of the copies."""
+
+    class Counted(View):
+        recovery = Recovery(32.0 * MS, 33.0 * MS)  # type: ignore[assignment]
+
+    black_hole = logged((80, "path_down", "b"), (82, "migrated", "b"))
+    assert [METRICS[name].value(Counted(black_hole)) for name in ("detect_ms", "migrate_ms")] == [32, 32]
+    assert METRICS["detect_ms"].value(Counted(logged((12, "path_down", "b")))) == 12
+    assert METRICS["detect_ms"].value(Counted(logged())) is None, "no core told anything"
+
+
 def test_a_share_lost_that_is_not_known_is_counted_as_such() -> None:
     metric = METRICS["lost_share"]
     frame = pd.DataFrame({
@@ -170,6 +184,9 @@ AGAIN = ((56, "link_up", "b"), (60, "path_returned", "b"), (110, "link_down", "b
         (logged(*LOST, (3, "path_returned", "c"), (5, "migrated", "b")), 2, 5),
         # What moved off another NIC is of that one's failure.
         (logged(*LOST, (4, "migrated", "c"), (5, "path_down", "c")), 2, None),
+        # In a black hole what is late goes over other NICs long before the path is given up.
+        (logged((33, "copied", "b"), (80, "path_held", "b"), (85, "path_down", "b"), (85, "migrated", "b")), 33, 33),
+        (logged((80, "path_held", "b"), (85, "path_down", "b"), (85, "migrated", "b")), 80, 85),
         # A loss that nobody noticed.
         (logged(*AGAIN, (112, "migrated", "b")), None, None),
     ],
@@ -357,7 +374,10 @@ def test_a_speed_after_the_repair_is_told_to_be_without_a_nic_that_was_not_back(
     assert "NIC not back in 1 of 2" in tables.cell_of(line, METRICS["repaired_gbs"])
     assert "NIC not back in 1 of 2" in page.told(line, METRICS["repaired_gbs"])
     assert line.without_nic(METRICS["after_gbs"]) == ""
-    assert "checked,not_back" in tables.comma_separated([line])
+    assert "checked,not_back,back_in_part" in tables.comma_separated([line])
+    assert re.search(r"^r2ccl_not_back_trials{.*} 1$", machine.prometheus([run], [line]), re.M)
+    unhealed = replace(line, values=dict(line.values) | {"repaired_ms": 0})
+    assert "not_back" not in machine.prometheus([run], [unhealed]), "nothing ran after the repair"
 
 
 def test_a_speed_after_the_repair_begins_when_the_nic_carries_again() -> None:
@@ -370,6 +390,8 @@ def test_a_speed_after_the_repair_begins_when_the_nic_carries_again() -> None:
     assert (value("return_ms", late), value("repaired_ms", late), value("repaired_gbs", late)) == (40, 10, 1.0)
     out = many.model_copy(update=healed | {"core": logged(*LOST).core})
     assert value("repaired_ms", out) == 20
+    assert "repaired of 2 iterations" in trial_line(late, 1.0), "it may be a slow one: half the speed stood there"
+    assert "repaired of" not in trial_line(out, 1.0)
     short = late.model_copy(update={"iterations": late.iterations[:-2]})
     assert value("repaired_ms", short) is None, "none began once it carried"
     assert not_back([late, short]) == ""
@@ -391,6 +413,70 @@ def test_a_healed_nic_that_is_held_back_is_told_with_its_reason() -> None:
     assert told((61, "path_returned", "b")) == "", "nothing held it back"
     assert told((62, "path_held", "c")) == "", "another NIC"
     assert told((62, "path_held", "b"), cause="probation") == "", "no damping"
+
+
+@pytest.mark.parametrize(
+    ("after", "cost", "stall"),
+    [
+        ([100], None, None),  # nothing says what it would have taken
+        ([100, 20, 20], 80 - 5, 80),
+        ([20, 20, 20], -5, None),  # slow, not stopped
+        ([20, 100, 20], -5, None),  # a later one, for another reason
+    ],
+)
+def test_the_cost_is_of_the_iteration_that_the_fault_stopped(
+    after: list[int], cost: float | None, stall: float | None
+) -> None:
+    """gloo ended the step that was hit and hung in the next: the cost was -1585 ms."""
+    stops = trial(("before", 10), ("before", 16), ("hit", 15), *[("after", ms) for ms in after])
+    assert value("hit_cost_ms", stops) == cost
+    if stall is not None or cost is None:
+        assert value("stall_ms", stops) == stall
+
+
+@pytest.mark.parametrize(
+    ("returned", "in_part"),
+    [
+        ([("2", "ip-b")], True),
+        ([("1", "ip-a")], False),  # the other end of the path that is held
+        ([("1", "ip-a"), ("2", "ip-b")], True),
+        ([("2", "elsewhere")], False),
+        ([], False),
+    ],
+)
+def test_a_nic_of_which_one_path_is_held_and_another_carries_is_back_in_part(
+    returned: list[tuple[str, str]], in_part: bool
+) -> None:
+    """It was told as not back, and that it carried nothing."""
+    of = logged(*LOST)
+    assert of.fault is not None
+    events = [(55, "path_held", "0", "ip-b"), *((70, "path_returned", rank, peer) for rank, peer in returned)]
+    core: dict[str, Any] = {
+        rank: {"nics": [{"name": "b", "address": address}], "events": []}
+        for rank, address in (("0", "ip-a"), ("1", "ip-b"), ("2", "ip-c"))
+    }
+    core["0"]["events"] = list(of.core["0"]["events"])
+    for ms, kind, rank, peer in events:
+        core[rank]["events"].append(
+            {"t_ns": (30 + ms) * MS, "kind": kind, "nic": "b", "peer": peer, "cause": "flapping"}
+        )
+    last = of.iterations[-1].model_copy(update={"phase": "repaired", "t_ns": 95 * MS, "duration_ns": 55 * MS})
+    healed = of.fault.model_copy(update={"heal_ns": 90 * MS})
+    one = of.model_copy(update={"fault": healed, "core": core, "iterations": (*of.iterations[:-1], last)})
+    assert METRICS["return_ms"].exceeds(View(one)) == 60, "not whole before the end"
+    how = "back in part only" if in_part else "not back"
+    assert not_back_within(one) == f"b {how} within 60 ms"
+    told = held_back([one])
+    assert ("some paths of a b, while others carried, by s" in told) == in_part
+    assert ("What was held carried nothing" if in_part else ". It carried nothing") in told
+    run = LoadedRun(Path("nowhere"), Run(experiment={"name": "x"}, started="now", finished="later"), (one,))
+    line = headline(trial_frame([run]))[0]
+    assert (line.not_back, line.back_in_part) == (int(not in_part), int(in_part))
+    assert line.without_nic(METRICS["repaired_gbs"]) == f"NIC {how.removesuffix(' only')} in 1 of 1"
+    samples = [text for text in machine.prometheus([run], [line]).splitlines() if text.startswith("r2ccl_")]
+    found = {text.partition("{")[0]: text.rpartition(" ")[2] for text in samples}
+    assert found["r2ccl_not_back_trials"] == str(int(not in_part))
+    assert found["r2ccl_back_in_part_trials"] == str(int(in_part))
 
 
 def test_the_same_fault_again_ends_the_first_loss() -> None:

@@ -151,6 +151,40 @@ def test_a_wide_note_in_the_first_table_breaks_no_number(page: ChromiumPage) -> 
         page.send("Emulation.clearDeviceMetricsOverride")
 
 
+BROKEN = """[...document.querySelectorAll('#first tbody td.n strong')].flatMap(e => {
+  const text = [...e.childNodes].find(n => n.nodeType === 3), words = text ? [...text.data.matchAll(/\\S+/g)] : [];
+  return words.filter(w => { const r = document.createRange(); r.setStart(text, w.index);
+    r.setEnd(text, w.index + w[0].length); return new Set([...r.getClientRects()].map(b => b.top)).size > 1; })
+    .map(w => w[0]); })"""
+"""The words of the first table's numbers that are broken over lines."""
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_no_number_of_the_first_table_is_broken(page: ChromiumPage, dense: bool) -> None:
+    """Below 1200 px a number was broken inside where the columns had no room."""
+    cells = "[...document.querySelectorAll('#first tbody td.n')]"
+    table = "document.querySelector('table.overview')"
+    page.evaluate(f"window.kept = {cells}.map(c => c.innerHTML)")
+    try:
+        page.evaluate(f"{table}.classList.toggle('dense', {str(dense).lower()})")
+        numbers = "'<strong>0.00441278 to 0.127134</strong><span class=ci>' + 'no comparable '.repeat(at) + '</span>'"
+        page.evaluate(f"{cells}.forEach((c, at) => {{ c.innerHTML = {numbers}; }})")
+        for width in (1366, 1000, 700, 420):
+            settle(page, width)
+            assert page.evaluate(BROKEN) == [], width
+            lines = f"Math.max(...{cells}.map(c => c.querySelector('strong').getClientRects().length))"
+            assert width < 600 or dense or page.evaluate(lines) == 1, width
+            assert page.evaluate(WRONG) == 0, "what is wider says that it scrolls"
+        settle(page, 718)  # A4 without its margins
+        page.send("Emulation.setEmulatedMedia", media="print")
+        assert page.evaluate(BROKEN) == []
+    finally:
+        page.send("Emulation.setEmulatedMedia", media="")
+        page.evaluate(f"{cells}.forEach((c, at) => {{ c.innerHTML = window.kept[at]; }})")
+        page.evaluate(f"{table}.classList.remove('dense')")
+        page.send("Emulation.clearDeviceMetricsOverride")
+
+
 def test_all_numbers_say_that_they_scroll_where_they_do_and_only_there(page: ChromiumPage) -> None:
     """On a phone they always do; on a usual screen with more columns than this run has."""
     try:

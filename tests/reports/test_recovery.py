@@ -398,3 +398,36 @@ def test_slow_traffic_without_a_stop_is_told_as_what_it_may_be() -> None:
     samples["tx_bytes"] -= lost.where(slow, 0).astype("int64")
     took, most = told(samples)
     assert took == 0 and most == told(samples, ())[0] > 30
+
+
+@pytest.mark.parametrize(
+    ("pause", "told_now"),
+    [
+        ((60, 560), (560.0, 561.0)),  # it hangs later in the hit iteration, and into the next one
+        ((230, 720), (720.0, 721.0)),  # only in the next one
+        ((60, 310), (0.0, 311.0)),  # longer than each before the fault, not than both together: perhaps another's
+        ((40, 240), (0.0, 2.0)),  # shorter than an iteration
+        ((40, 49), (0.0, 2.0)),  # as at other times
+        ((900, 1400), (0.0, 2.0)),  # not before the next iteration ended
+    ],
+)
+def test_a_late_stop_that_is_longer_than_any_healthy_iteration_is_the_faults(
+    pause: tuple[int, int], told_now: tuple[float, float]
+) -> None:
+    """gloo sent on and then hung for 1.8 s, when the next step needed the lost link: 0 was told."""
+    samples, at = paused(usual_ms=9), FAULT + 600 * MS
+    later = samples[samples["t_ns"] >= FAULT]
+    more = later.assign(t_ns=later["t_ns"] + (at - FAULT))
+    grown = samples.groupby("nic")["tx_bytes"].max() + 6_250 * pd.Series({"eth0": 1, "eth1": 0})
+    more["tx_bytes"] += more["nic"].map(grown - later.groupby("nic")["tx_bytes"].min())
+    samples = pd.concat([samples, more])
+    begin, end = (FAULT + ms * MS for ms in pause)
+    eth0 = samples["nic"] == "eth0"
+    quiet = ((samples["t_ns"] - begin) / MS).clip(lower=0, upper=(end - begin) / MS) * 6_250
+    samples["tx_bytes"] -= quiet.where(eth0, 0).astype("int64")
+    after = FAULT + 200 * MS, FAULT + 1190 * MS
+    hit_end, next_end = FAULT + 200 * MS, FAULT + 800 * MS
+    rates = throughput(samples)
+    found = recovery(rates, "host0", "eth1", FAULT, hit_end, after, HEALTHY, next_end_ns=next_end)
+    assert found is not None
+    assert (found.took_ns / MS, found.most_ns / MS) == told_now

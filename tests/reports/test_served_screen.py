@@ -51,7 +51,7 @@ def test_the_first_table_compares_requests_with_the_same_healthy_ones(tmp_path: 
     assert ours["usual"].text == "210" and "5 ms per token" in ours["usual"].detail
     for phase, ms in (("during", "360 to 600"), ("after", "249 to 415")):
         cell = ours[f"ttft_{phase}"]
-        assert cell.text == "+20 to +100" and cell.detail.splitlines() == ["worst: flaps", f"{ms} ms"]
+        assert cell.text == "+20 to +100" and cell.detail.splitlines() == ["worst, +100 %: flaps", f"they took {ms} ms"]
         assert ours[f"tpot_{phase}"].text == "0"
     assert ours["requests_hurt"].text == "1 to 3" and ours["requests_again"].text == "2"
     under = {column.name: column.under for column in screen_of(lines).columns}

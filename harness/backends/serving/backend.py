@@ -17,6 +17,7 @@ class ServingBackend:
     """``python -m harness.backends.serving.rank``: rank 0 computes prompts, the others decode together."""
 
     witness: Witness = "core"
+    start_s = 0.0
 
     def command(self, job: Job, rank: int) -> Command:
         """One host of the engine."""

@@ -181,7 +181,8 @@ class SendComm final : public Comm {
   int64_t OverdueNs(Path& path, const Chunk& chunk, int64_t now_ns) REQUIRES(mutex_);
   void LookAt(int64_t time_ns, int64_t now_ns) REQUIRES(mutex_);
   void LookForAnswer(int64_t due_ns, int64_t now_ns) REQUIRES(mutex_);
-  void SendAgain(Path& path, uint64_t acked_bytes) REQUIRES(mutex_);
+  // Returns how many chunks that were.
+  uint64_t SendAgain(Path& path, uint64_t acked_bytes) REQUIRES(mutex_);
   void DropCopies(const Chunk& chunk) REQUIRES(mutex_);
   bool IsTheLast(Chunk& chunk);
   static bool GoesAlone(const Chunk& chunk);

@@ -205,7 +205,10 @@ void SendComm::OnProgress(Path& path, const Progress& progress, int64_t now_ns) 
     DoubtNic(path, now_ns);
     TellPeer(path, path.epoch, Cause::kLate);
   }
-  SendAgain(path, progress.bytes_acked);
+  uint64_t copied = SendAgain(path, progress.bytes_acked);
+  if (copied > 0 && path.way->With([](Probation& probation) { return probation.TakeCopied(); })) {
+    Log("copied", path, why + ": " + std::to_string(copied) + " chunks go to other NICs as well");
+  }
 }
 
 // Whether no other path has, or had, the chunk as well.
@@ -213,7 +216,7 @@ bool SendComm::GoesAlone(const Chunk& chunk) {
   return chunk.copies == nullptr || (chunk.copies->alive == 1 && !chunk.copies->acknowledged);
 }
 
-void SendComm::SendAgain(Path& path, uint64_t acked_bytes) {
+uint64_t SendComm::SendAgain(Path& path, uint64_t acked_bytes) {
   auto& in_flight = outgoing(path).in_flight;
   uint64_t count = 0;
   for (auto chunk = in_flight.rbegin(); chunk != in_flight.rend(); ++chunk) {
@@ -227,6 +230,7 @@ void SendComm::SendAgain(Path& path, uint64_t acked_bytes) {
   }
   environment_->replayed_chunks += count;
   Pump();
+  return count;
 }
 
 // Its memory is about to be the user's again: what a stream still has to be given of it is copied, and no more of it

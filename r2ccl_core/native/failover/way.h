@@ -47,6 +47,8 @@ class Probation {
 
   // Whether there is something to report: true once for each grave probation.
   bool TakeNews() { return grave() && !std::exchange(told_, true); }
+  // Whether that late chunks went over other NICs as well is to be reported: true once for each probation.
+  bool TakeCopied() { return on_ && !std::exchange(copied_, true); }
   // Whether the end of this probation is to be reported, too.
   bool told() const { return told_; }
 
@@ -64,7 +66,7 @@ class Probation {
     needed_ns_ = record_ns < kLeastNs ? 0 : std::min(kMostNs, kGrowth * record_ns);
     slow_ns_ = slow_ns;
     if (slow_ns > 0) needed_ns_ = std::max(needed_ns_, kLeastNs);
-    missed_ = told_ = was_clean_ = false;
+    missed_ = told_ = copied_ = was_clean_ = false;
     clean_since_ns_ = 0;
     pause_ns_ = kPauseNs;
     next_test_ns_ = now_ns;
@@ -154,6 +156,7 @@ class Probation {
   bool missed_ = false;
   bool was_clean_ = false;  // for long enough once, and not excused until then
   bool told_ = false;
+  bool copied_ = false;
   Trial trial_ = Trial::kNone;
   int64_t trial_ns_ = 0;          // when it was wanted, or taken
   int64_t slow_ns_ = 0;           // see slow_ns(); 0: something was late

@@ -297,6 +297,25 @@ TEST(VerbsStream, AMessageThatWasLostIsMissedAsSoonAsTheSendingEndCounts) {
   EXPECT_EQ(ends.acceptor.owner->lost, "RDMA: the device lost the completion of a message");
 }
 
+// Of two ends that close at once neither hears from the other, and the device's own word is all that they wait for.
+TEST(VerbsStream, AFarewellWhoseCompletionTheDeviceLostIsNotWaitedForForEver) {
+  TwoEnds ends;
+  ends.GoOver();
+  auto clock = std::make_shared<SetClock>();
+  ends.dialler.shared.clock = clock;
+  ends.fabric.largest = 0;  // its queue says nothing more
+  ends.dialler.stream->HangUp(EncodeClose(0));
+  ends.dialler.loop.Run();
+  Farewells& farewells = ends.dialler.shared.farewells;
+  farewells.Tick(clock->now_ns += Farewells::kPatienceNs);
+  EXPECT_FALSE(farewells.empty()) << "it may still be on its way";
+  std::weak_ptr<VerbsStream> stream = std::exchange(ends.dialler.stream, nullptr);
+  farewells.Tick(++clock->now_ns);
+  EXPECT_TRUE(farewells.empty());
+  ends.dialler.loop.Run();
+  EXPECT_TRUE(stream.expired());
+}
+
 // What TCP says must not take the place of the frame that comes by RDMA.
 TEST(VerbsStream, AFarewellInTheMiddleOfAFrameIsALoss) {
   TwoEnds ends;

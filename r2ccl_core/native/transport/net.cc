@@ -205,7 +205,7 @@ void Net::CloseConnections() {
   for (const auto& comm : comms) {
     while (comm->lingers()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  for (int i = 0; i < kFarewellMs && verbs_.lingering.load() > 0; ++i) {
+  for (int i = 0; i < kFarewellMs && !verbs_.farewells.empty(); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
@@ -534,6 +534,7 @@ void Net::OnTick(size_t thread) {
     witness_prober_->Tick(now_ns);
     ResumeAccept(now_ns);
     link_monitor_->Tick(now_ns);
+    verbs_.farewells.Tick(now_ns);
   }
   std::vector<std::shared_ptr<Comm>> mine;
   {

@@ -333,6 +333,7 @@ int64_t Process::TickAll() {
   drain_meter_->Sample(now_ns);
   TickQuestions(now_ns);
   locator_->Tick(now_ns);
+  verbs_.farewells.Tick(now_ns);
   std::erase_if(guests_, [now_ns](const auto& entry) {
     if (now_ns <= entry.second->deadline_ns) return false;
     entry.second->socket->SetUser(nullptr);

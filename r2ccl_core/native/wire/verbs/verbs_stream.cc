@@ -425,16 +425,53 @@ void VerbsStream::HangUp(const std::string& farewell) {
   reader_.Stop();
   // Until the other end's device has it. One that does not answer ends the queue by its own time-out.
   lingering_ = true;
-  ++shared_->lingering;
+  shared_->farewells.Begin(weak_from_this(), Now());
   KickSelf();
 }
 
 void VerbsStream::EndLinger() {
   auto self = shared_from_this();
   if (!std::exchange(lingering_, false)) return;
-  --shared_->lingering;
+  shared_->farewells.End(this);
   tcp_->HangUp("");
   DropPipe();
+}
+
+void VerbsStream::OnLateFarewell() {
+  auto owner = weak_owner_.lock();
+  if (owner == nullptr) return;
+  MutexLock lock(owner->stream_mutex());
+  EndLinger();
+}
+
+void Farewells::Begin(std::weak_ptr<VerbsStream> stream, int64_t now_ns) {
+  const VerbsStream* key = stream.lock().get();
+  MutexLock lock(mutex_);
+  all_.push_back({key, std::move(stream), now_ns + kPatienceNs});
+}
+
+void Farewells::End(const VerbsStream* stream) {
+  MutexLock lock(mutex_);
+  std::erase_if(all_, [stream](const One& one) { return one.key == stream; });
+}
+
+bool Farewells::empty() {
+  MutexLock lock(mutex_);
+  return all_.empty();
+}
+
+void Farewells::Tick(int64_t now_ns) {
+  std::vector<std::shared_ptr<VerbsStream>> late;
+  {
+    MutexLock lock(mutex_);
+    for (const One& one : all_) {
+      if (now_ns > one.until_ns) late.push_back(one.stream.lock());
+    }
+    std::erase_if(all_, [now_ns](const One& one) { return now_ns > one.until_ns; });
+  }
+  for (const auto& stream : late) {
+    if (stream != nullptr) stream->OnLateFarewell();
+  }
 }
 
 // The wire --------------------------------------------------------------------------------------------------

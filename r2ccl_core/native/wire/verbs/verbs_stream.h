@@ -14,7 +14,6 @@
 #ifndef R2CCL_WIRE_VERBS_VERBS_STREAM_H_
 #define R2CCL_WIRE_VERBS_VERBS_STREAM_H_
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -24,6 +23,7 @@
 
 #include "base/clock.h"
 #include "base/event_log.h"
+#include "base/mutex.h"
 #include "failover/stream.h"
 #include "net/poller.h"
 #include "wire/first_stream.h"
@@ -41,6 +41,30 @@ inline constexpr RcShape kDialledShape{16, 32768, 32, 4096, 0};
 inline constexpr RcShape kAcceptedShape{32, 4096, 16, 32768, 0};
 inline constexpr uint32_t kWritesAtOnce = 16;  // of the same size, so that as much is under way
 
+class VerbsStream;
+
+// The streams that still deliver a farewell. Each ends when its device says that the other end has it, which a device
+// that loses completions never says. Thread-safe; a leaf lock.
+class Farewells {
+ public:
+  static constexpr int64_t kPatienceNs = 1000 * kMillisecond;
+
+  void Begin(std::weak_ptr<VerbsStream> stream, int64_t now_ns);
+  void End(const VerbsStream* stream);
+  bool empty();
+  // Ends those that are late.
+  void Tick(int64_t now_ns);
+
+ private:
+  struct One {
+    const VerbsStream* key;
+    std::weak_ptr<VerbsStream> stream;
+    int64_t until_ns;
+  };
+  Mutex mutex_;
+  std::vector<One> all_ GUARDED_BY(mutex_);
+};
+
 // Of a process. Outlives its streams.
 struct VerbsShared {
   RcMaker* maker = nullptr;
@@ -51,7 +75,7 @@ struct VerbsShared {
   // R2CC_ZERO_COPY_BYTES: from that size on bodies are written, and places for them granted; 0: none.
   int64_t write_bytes = 0;
   RdmaWays ways;
-  std::atomic<int> lingering{0};  // streams that still deliver a farewell
+  Farewells farewells;
 
   // Empty: `nic` may dial `remote` now.
   std::string WhyNotDial(const Nic& nic, in_addr remote) {
@@ -119,6 +143,9 @@ class VerbsStream final : public Stream,
   void OnKick() override;
   void OnQueueLost(const std::string& reason) override;
   void OnThrow(const std::string& reason) override;
+
+  // Its farewell should have been acknowledged by now.
+  void OnLateFarewell();
 
   // Whether it is about to read from, or to write into, some of these bytes of the program's.
   bool Touches(const char* data, size_t bytes) const;

@@ -145,8 +145,8 @@ def truths(trials: list[Trial]) -> dict[str, list[float]]:
         found.setdefault("unexpected", []).append(not trial.expected)
         if any(i.wrong is not None for i in trial.iterations):
             found.setdefault("wrong", []).append(sum(i.wrong or 0 for i in trial.iterations))
-        # What comes and goes is averaged, over all until its repair, and compared with the mean of what precedes it. The
-        # healthy speed is of the median.
+        # What comes and goes is averaged, over all until its repair, and compared with the mean of what precedes it.
+        # The healthy speed is of the median.
         typical = fmean if trial.scenario == "flap" else median_low
         ms["rest"] = since if trial.scenario == "flap" and ms["after"] else ms["after"]
         of_phases = (("before", "before_gbs", median_low), ("hit", "hit_gbs", fmean), ("rest", "after_gbs", typical))

@@ -29,6 +29,7 @@
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <functional>
 #include <mutex>
 #include <numeric>
@@ -72,11 +73,12 @@ struct Options {
   int rails = 0;
   bool one = false;
   bool shrink = true;
+  bool digest = false;
 };
 
 constexpr char kHelp[] =
-    "usage: r2ccl-explore [--seconds S | --runs N] [--first SEED] [--jobs N] [--no-shrink] | --seed SEED | --every "
-    "1|2\n"
+    "usage: r2ccl-explore [--seconds S | --runs N] [--first SEED] [--jobs N] [--no-shrink] [--digest] |\n"
+    "           --seed SEED | --every 1|2\n"
     "       r2ccl-explore --bench REPEATS | --failures SEEDS | --sick SEEDS | --repaired SEEDS | --slow SEEDS |\n"
     "           --alarms SEEDS [--jobs N]\n"
     "\n"
@@ -90,6 +92,8 @@ constexpr char kHelp[] =
     "  --hosts N     of seeds: so many hosts, 2 to 8, with ...\n"
     "  --nics N      ... so many NICs, 1 to 8 (as the seed says)\n"
     "  --no-shrink   of a seed that breaks a rule show the whole scenario, not the least one that still does\n"
+    "  --digest      one number of all that the histories did and logged, which a change that only makes them faster\n"
+    "                leaves as it was\n"
     "  --seed SEED   one history again, with its log\n"
     "  --every K     every trouble at every moment of small groups; with 2, every pair of them\n"
     "  --bench N     how long named scenarios take in virtual time, the median of N seeds\n"
@@ -137,8 +141,8 @@ bool ToSeconds(const char* text, double* number) {
 bool Parse(int argc, char** argv, Options* options) {
   for (int i = 1; i < argc; ++i) {
     std::string name = argv[i];
-    if (name == "--no-shrink") {
-      options->shrink = false;
+    if (name == "--no-shrink" || name == "--digest") {
+      (name == "--digest" ? options->digest : options->shrink) = name == "--digest";
       continue;
     }
     bool known = name == "--seconds" || name == "--runs" || name == "--first" || name == "--jobs" || name == "--seed" ||
@@ -415,17 +419,34 @@ struct Totals {
   Scenario least;
   uint64_t runs = 0, events = 0, messages = 0, lost_paths = 0, replayed = 0, duplicates = 0, by_rdma = 0, written = 0;
   double virtual_s = 0;
+  bool digests = false;
+  uint64_t digest = 0;  // of all histories, in whatever order
   bool broken = false;
   uint64_t seed = 0;
 };
 
+// Of what happened, and when. By FNV-1a, as std::hash is another one elsewhere.
+uint64_t DigestOf(const Outcome& outcome, uint64_t number) {
+  std::string all = outcome.wrong + outcome.log;
+  for (uint64_t value : {number, outcome.events, static_cast<uint64_t>(outcome.virtual_ns), outcome.messages,
+                         outcome.replayed_chunks, outcome.trial_chunks, outcome.duplicate_chunks, outcome.sent_bytes,
+                         outcome.rdma_bytes, outcome.written_bytes}) {
+    all += " " + std::to_string(value);
+  }
+  for (const auto& call : outcome.calls) all += " " + std::to_string(call.ended_ns);
+  uint64_t digest = 0xcbf29ce484222325u;
+  for (unsigned char byte : all) digest = (digest ^ byte) * 0x100000001b3u;
+  return digest;
+}
+
 // Runs it and counts; false where it breaks a rule, or another did.
 bool Count(const Scenario& scenario, uint64_t number, Totals* totals) {
   seed_at_work = number;
-  Outcome outcome = RunScenario(scenario);
+  Outcome outcome = RunScenario(scenario, totals->digests);
   ++runs_so_far;
   std::lock_guard lock(totals->mutex);
   if (totals->broken) return false;
+  if (totals->digests) totals->digest += DigestOf(outcome, number);
   ++totals->runs;
   totals->events += outcome.events;
   totals->messages += outcome.messages;
@@ -514,20 +535,25 @@ int main(int argc, char** argv) {
   if (options.alarms > 0) return TellAlarms(options);
   if (options.one) return One(options);
   Totals totals;
+  totals.digests = options.digest;
   std::atomic<uint64_t> next{options.first};
   auto begin = std::chrono::steady_clock::now();
+  std::clock_t begin_ticks = std::clock();  // of all threads
   std::vector<Case> cases = options.every > 0 ? EveryCase() : std::vector<Case>();
   OnThreads(options.jobs, [&](unsigned) {
     options.every > 0 ? WorkOnCases(cases, options, &next, &totals) : Work(options, &next, &totals);
   });
   std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
-  std::printf("%" PRIu64 " runs from seed %" PRIu64 " in %.1f s (%.0f a second), %.0f s of virtual time, %" PRIu64
+  double processor_s = static_cast<double>(std::clock() - begin_ticks) / CLOCKS_PER_SEC;
+  std::printf("%" PRIu64 " runs from seed %" PRIu64
+              " in %.1f s (%.0f a second, %.0f for each of a processor), %.0f s of virtual time, %" PRIu64
               " events, %" PRIu64 " messages checked, %" PRIu64 " paths lost, %" PRIu64 " chunks sent again, %" PRIu64
               " came twice, RDMA in %" PRIu64 " runs, writes in %" PRIu64 "\n",
               totals.runs, options.first, elapsed.count(), static_cast<double>(totals.runs) / elapsed.count(),
-              totals.virtual_s, totals.events, totals.messages, totals.lost_paths, totals.replayed, totals.duplicates,
-              totals.by_rdma, totals.written);
+              static_cast<double>(totals.runs) / processor_s, totals.virtual_s, totals.events, totals.messages,
+              totals.lost_paths, totals.replayed, totals.duplicates, totals.by_rdma, totals.written);
   if (options.every > 0) std::printf("%" PRIu64 " of %zu cases\n", totals.cases, cases.size());
+  if (options.digest) std::printf("digest %016" PRIx64 "\n", totals.digest);
   if (!totals.broken) return 0;
   Scenario broken = totals.least;
   if (options.shrink) broken = Shrink(broken);

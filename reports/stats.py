@@ -66,6 +66,11 @@ def with_infinite(values: Iterable[float | None]) -> Floats:
     return array[~np.isnan(array)]
 
 
+def ends(values: Floats) -> tuple[float, float]:
+    """The least and the greatest; NaN if there are none."""
+    return (float(values.min()), float(values.max())) if values.size else (float("nan"), float("nan"))
+
+
 def median(values: Iterable[float | None]) -> float:
     """The median."""
     there = known(values)

@@ -13,7 +13,9 @@ from reports import effect, stats
 from reports.metrics.view import View
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
+    from numpy.typing import NDArray
 
 Better = Literal["higher", "lower"]
 Aggregate = Literal["median", "total", "worst"]
@@ -203,7 +205,11 @@ class Metric:
         """In how many of the trials a cost is not known, which a median has to bear, or the trial ended before it was.
         Of times from an effect that is not known well enough, words tell beside those that are known, and bounds judge
         their `ends`."""
-        return 0 if self.from_effect else int(self.not_known(part).sum())
+        return self.count_unknown(self.not_known(part).to_numpy(bool))
+
+    def count_unknown(self, not_known: "NDArray[np.bool_]") -> int:
+        """The same, of which trials it is not known."""
+        return 0 if self.from_effect else int(not_known.sum())
 
     def errors_ms(self, part: "pd.DataFrame") -> "pd.Series[float]":
         """By how much the known values may be wrong, because the fault's effect is not known well enough."""

@@ -153,7 +153,10 @@ def headline(frame: pd.DataFrame) -> list[Line]:
     # Of all trials at once, and as arrays: what pandas does with the few trials of one line takes ten times as long.
     values = {name: frame[name].to_numpy(float) for name in METRICS}
     lacking = {name: metric.not_known(frame).to_numpy(bool) for name, metric in METRICS.items()}
-    return [_line(frame.take(rows), _at(rows, values), _at(rows, lacking)) for rows in lines.indices.values()]
+    return [
+        _line(frame.take(rows), _at(rows, values), _at(rows, lacking))
+        for rows in map(np.asarray, lines.indices.values())
+    ]
 
 
 def _at(rows: "NDArray[np.intp]", columns: "Mapping[str, NDArray[Any]]") -> "dict[str, NDArray[Any]]":

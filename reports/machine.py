@@ -62,7 +62,7 @@ def json_summary(runs: Sequence[LoadedRun], lines: Sequence[Line], held: Sequenc
 
 def _row(line: Line) -> dict[str, Any]:
     """What the line is about, then every metric: its estimate and worst trial, or its total."""
-    maps = ("values", "estimates", "worst", "told")
+    maps = ("values", "estimates", "worst", "ends", "told")
     about = {name: plain(value) for name, value in vars(line).items() if name not in maps}
     return about | {name: _told(line, metric) for name, metric in METRICS.items()}
 

@@ -12,7 +12,6 @@ constexpr int64_t kToTheEndNs = 3'600'000 * kMillisecond;
 constexpr int64_t kCostBeginsNs = 15 * kMillisecond;
 constexpr int64_t kCostEndsNs = 1000 * kMillisecond;  // after the failure, at the latest
 constexpr size_t kCallsAfter = 6;
-constexpr int kInARow = 4;
 constexpr int64_t kEachForNs = 200 * kMillisecond;
 constexpr int64_t kEachAfterNs = 500 * kMillisecond;  // the one before
 constexpr int64_t kSickBeginsNs = 200 * kMillisecond;

@@ -42,8 +42,9 @@ double CallsWhileWell(const CallGroup& group, const NamedTrouble& trouble, uint6
 
 // The time that the call which it hits takes longer than calls do, in ms.
 double CostMs(const NamedTrouble& failure, int hosts, uint64_t seed, std::string* wrong);
-// The same of four in a row, one NIC after another, each for 200 ms: streams that have lived through one failure meet
-// the next. Nothing is held back for being lost so often.
+inline constexpr int kInARow = 4;
+// The same of so many in a row, one NIC after another, each for 200 ms: streams that have lived through one failure
+// meet the next. Nothing is held back for being lost so often.
 std::vector<double> CostsInARowMs(int hosts, const NamedTrouble& failure, uint64_t seed, std::string* wrong);
 // Those whose cost is measured.
 std::vector<NamedTrouble> Failures();

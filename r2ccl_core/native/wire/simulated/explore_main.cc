@@ -97,9 +97,9 @@ constexpr char kHelp[] =
     "  --seed SEED   one history again, with its log\n"
     "  --every K     every trouble at every moment of small groups; with 2, every pair of them\n"
     "  --bench N     how long named scenarios take in virtual time, the median of N seeds\n"
-    "  --failures N  what failures of a NIC cost the AllReduce of 1 MiB that they hit, one alone and four in a row, "
-    "by N\n"
-    "                seeds\n"
+    "  --failures N  what failures of a NIC cost the AllReduce of 1 MiB that they hit: N of each kind alone, and N of "
+    "them\n"
+    "                four in a row\n"
     "  --sick N      AllReduces of 64 KiB to 8 MiB with a sick NIC, against those with a dead one, by N seeds\n"
     "  --repaired N  the same after its repair, against those with healthy NICs\n"
     "  --slow N      AllReduces of 1 MiB over healthy NICs of 5 to 100 Mbit/s: their share of the rate, by N seeds; "
@@ -290,11 +290,11 @@ int Bench(int repeats) {
 // What failures of a seed cost, in ms.
 using CostsOf = std::function<std::vector<double>(const NamedTrouble&, uint64_t, std::string*)>;
 
-void TellCosts(const std::string& prefix, const Options& options, const CostsOf& costs_of) {
+void TellCosts(const std::string& prefix, int seeds, const Options& options, const CostsOf& costs_of) {
   for (const NamedTrouble& failure : r2ccl::simulated::Failures()) {
     std::mutex mutex;
     std::vector<std::pair<double, uint64_t>> costs;
-    BySeed(options.failures, options.jobs, [&](uint64_t seed, std::string* wrong) {
+    BySeed(seeds, options.jobs, [&](uint64_t seed, std::string* wrong) {
       std::vector<double> some = costs_of(failure, seed, wrong);
       std::lock_guard lock(mutex);
       for (double one : some) costs.emplace_back(one, seed);
@@ -311,11 +311,13 @@ void TellCosts(const std::string& prefix, const Options& options, const CostsOf&
 int TellFailures(const Options& options) {
   using namespace r2ccl::simulated;
   for (const auto& [hosts, prefix] : {std::pair(4, ""), std::pair(2, "two_hosts_")}) {
-    TellCosts(prefix, options, [hosts = hosts](const NamedTrouble& failure, uint64_t seed, std::string* wrong) {
+    auto alone = [hosts = hosts](const NamedTrouble& failure, uint64_t seed, std::string* wrong) {
       return std::vector{CostMs(failure, hosts, seed, wrong)};
-    });
+    };
+    TellCosts(prefix, options.failures, options, alone);
   }
-  TellCosts("in_a_row_", options, std::bind_front(CostsInARowMs, 2));
+  int rows = (options.failures + kInARow - 1) / kInARow;
+  TellCosts("in_a_row_", rows, options, std::bind_front(CostsInARowMs, 2));
   return 0;
 }
 

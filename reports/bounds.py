@@ -29,7 +29,7 @@ from reports.metrics import METRICS
 from reports.metrics.metric import Metric
 from reports.targets import NOTHING_MEASURED, Target
 from reports.trial import SIMULATED
-from reports.wording import at_size, exactly, has, number, plural
+from reports.wording import HIT_UNTIL_REPAIR, at_size, exactly, has, number, plural
 
 EVERYTHING: Mapping[str, Sequence[str]] = MappingProxyType({})
 
@@ -148,7 +148,7 @@ def _held(frame: pd.DataFrame, bound: Bound, missing: bool) -> Held | None:
     if not cells:
         known, trials = int(chosen[metric.name].notna().sum()), plural(len(chosen), "trial")
         told = f"known in {known} of {trials}, too few for a median" if known else f"none of {trials} measured it"
-        return Held(what, wanted, NOTHING_MEASURED, None, told)
+        return Held(what, wanted, NOTHING_MEASURED, None, f"{told}{_held_up(chosen, metric)}")
     surely = [cell for cell in cells if cell.surely_outside(low, high)]
     worst = max(cells, key=lambda cell: _excess(cell.value, low, high))
     names = f"{worst.name}, the worst of {len(cells)} cells" if len(cells) > 1 else worst.name
@@ -163,6 +163,7 @@ def _held(frame: pd.DataFrame, bound: Bound, missing: bool) -> Held | None:
         [f"{plural(sum(partly.values()), 'trial')} of {'these' if len(cells) > 1 else 'this one'}"] if partly else []
     )
     names += f"; not measured: {' and '.join(gaps)}, first {next(iter([*holes, *partly]))}" if gaps else ""
+    names += _held_up(chosen, metric) if gaps or doubtful else ""
     if without:
         names += f"; {plural(without, 'other cell')} {has(without)} no such value"
     unsure = uncertain_effects(metric.errors_ms(chosen))
@@ -170,6 +171,18 @@ def _held(frame: pd.DataFrame, bound: Bound, missing: bool) -> Held | None:
     source = "simulated" if SIMULATED in worst.name else "measured"
     met = False if surely else None if gaps or doubtful else True
     return Held(what, wanted, worst.told(low, high, metric), met, names, source)
+
+
+def _held_up(chosen: pd.DataFrame, metric: Metric) -> str:
+    """In how many trials a value that they should have is absent since what was hit lasted until the repair."""
+    lacking = chosen[metric.held_up(chosen)]
+    count = sum(_should_have(_needed(metric, row), chosen, row) for _, row in lacking.iterrows())
+    return f"; in {plural(count, 'trial')}, {HIT_UNTIL_REPAIR}" if count else ""
+
+
+def _needed(metric: Metric, row: "pd.Series[Any]") -> Metric:
+    """The metric, of every trial that went on if it compares with what follows the fault of a trial (`row`)."""
+    return replace(metric, of="trials that went on") if metric.against_after and not row["comes_and_goes"] else metric
 
 
 def _why_open(doubtful: Sequence[_Cell], metric: Metric) -> str:
@@ -291,8 +304,8 @@ def _is_gap(metric: Metric, frame: pd.DataFrame, row: "pd.Series[Any]", elsewher
 def _should_have(metric: Metric, frame: pd.DataFrame, row: "pd.Series[Any]") -> bool:
     """Whether a trial without a value, and not for being unknown, is a gap; for an inconclusive trial,
     the conclusive ones of its cell decide, or of its fault, or of its system."""
-    # Healed before an iteration began: none lies after the fault.
-    if pd.isna(row["after_ms"]) and not pd.isna(row["repaired_ms"]):
+    # Healed before an iteration began: none lies after the fault. If one was hit, and lasted until then, that is worse.
+    if pd.isna(row["after_ms"]) and not pd.isna(row["repaired_ms"]) and not row["until_repair"]:
         return False
     if row["status"] == "inconclusive":
         alike = frame[(frame["system"] == row["system"]) & frame["faulted"] & (frame["status"] != "inconclusive")]

@@ -73,6 +73,8 @@ class Finding:
     (`reports.metrics.metric.Metric.at_least`); NaN: it has none of them."""
     inconclusive: int
     """How many repeats that have a value in BASE are inconclusive in NEW."""
+    held_up: int
+    """How many of them have none in NEW because what was hit lasted until the repair."""
     change: Change | None
     conclusion: Conclusion
     asked: bool = False
@@ -109,7 +111,7 @@ class Finding:
         metric = METRICS[self.metric]
         gap = self.conclusion == "not measured in NEW" and (metric.of_faults or not metric.of.startswith("some"))
         unanswered = self.asked and self.conclusion == NEITHER
-        return self.conclusion in UNKNOWN or gap or unanswered or self.inconclusive > 0
+        return self.conclusion in UNKNOWN or gap or unanswered or self.inconclusive > 0 or self.held_up > 0
 
     @property
     def told(self) -> tuple[float, float]:
@@ -176,7 +178,7 @@ def _finding(
         _estimate(base, rule.metric), _estimate(new, rule.metric), (sum(theirs.values()), sum(ours.values())),
         (_known(base, rule.metric), _known(new, rule.metric)),
         (_not_known(base, rule.metric), _not_known(new, rule.metric)), at_least,
-        _inconclusive(base, new, rule.metric), found, conclusion,
+        _inconclusive(base, new, rule.metric), _held_up(base, new, rule.metric), found, conclusion,
     )  # fmt: skip
 
 
@@ -226,6 +228,14 @@ def _median_at_least(part: pd.DataFrame, metric: str) -> float:
 def _inconclusive(base: pd.DataFrame, new: pd.DataFrame, metric: str) -> int:
     """How many repeats that have a value in BASE are inconclusive in NEW."""
     lost = set(new.loc[new["status"] == "inconclusive", "planned"])
+    return len(lost & set(base.loc[base[metric].notna(), "planned"]))
+
+
+def _held_up(base: pd.DataFrame, new: pd.DataFrame, metric: str) -> int:
+    """How many repeats that have a value in BASE have none in NEW because what was hit lasted until the repair."""
+    if not METRICS[metric].of.endswith("went on"):
+        return 0
+    lost = set(new.loc[METRICS[metric].held_up(new), "planned"])
     return len(lost & set(base.loc[base[metric].notna(), "planned"]))
 
 

@@ -12,7 +12,7 @@ from reports.compare import BETWEEN, NEITHER, Finding, is_open, regressions, unj
 from reports.machines import Difference
 from reports.metrics import METRICS
 from reports.stats import MIN_EFFECT
-from reports.wording import NOTHING, at_size, number, plain, plural, sized
+from reports.wording import HIT_UNTIL_REPAIR, NOTHING, at_size, number, plain, plural, sized
 
 NOTHING_LACKS: Mapping[str, str] = MappingProxyType({})
 HEADINGS = ("size", "system", "metric", "BASE", "NEW", "repeats", "change", "interval", "tolerated", "conclusion")
@@ -119,6 +119,7 @@ def told(
     lines.extend(_lower_ends_of(findings))
     lines.extend(_ends_of(findings))
     lines.extend(_inconclusive([finding for finding in findings if finding.compared]))
+    lines.extend(_held_up([finding for finding in findings if finding.compared]))
     if any(
         finding.counts and finding.compared and finding.base.n != finding.new.n and any(finding.totals)
         for finding in findings
@@ -205,6 +206,18 @@ def _inconclusive(findings: Sequence[Finding]) -> Iterator[str]:
         where = f"{'first: ' if sum(map(bool, most.values())) > 1 else ''}{_where(first, findings)}"
         are, ones = ("is", "a worse one") if count == 1 else ("are", "the worse ones")
         yield f"{plural(count, 'repeat')} of BASE {are} inconclusive in NEW ({where}), and may be {ones} there."
+
+
+def _held_up(findings: Sequence[Finding]) -> Iterator[str]:
+    """What NEW lacks of what was compared because what was hit lasted until the repair."""
+    lacking = [finding for finding in findings if finding.held_up]
+    if lacking:
+        first = lacking[0]
+        more = f", and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+        yield (
+            f"NEW lacks {plural(first.held_up, 'repeat')} of BASE for {_where(first, findings)}{more}, as "
+            f"{HIT_UNTIL_REPAIR}. They may be the worse ones."
+        )
 
 
 def _where(finding: Finding, among: Sequence[Finding]) -> str:

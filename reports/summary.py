@@ -21,6 +21,7 @@ from reports.cells import (
     not_known_in,
     unmeasured,
     where,
+    why_nothing_after,
     with_share,
     without_nic,
 )
@@ -34,6 +35,7 @@ from reports.trained import training_sentences
 from reports.trial import Trial
 from reports.wording import (
     NOT_MEASURED,
+    UNTIL_REPAIR,
     at_size,
     beside,
     checked_iterations,
@@ -267,17 +269,46 @@ def _system(trials: pd.DataFrame, lines: Sequence[Line], cells: Sequence[Line]) 
     if faulted["scenario"].nunique() > 1:
         return f"{name} {_over_scenarios(lines, cells, faulted)}{_partly(lines)}{lost}."
     known = [line for line in lines if line["slowdown"].n]
+    held_up = _held_up_cells(cells)
+    none_of_them = bool(held_up) and len(held_up) == sum(line.conclusive > line.stopped for line in cells)
+    went_on = f"finished no {_screen(faulted).counts.removesuffix('s')} until the repair" if none_of_them else "went on"
     if not known:
-        return f"{name} went on{_lost(lines)}{_repaired(lines)}{_no_slowdown(faulted)}{lost}."
+        return f"{name} {went_on}{_lost(lines)}{_repaired(lines)}{_no_slowdown(faulted)}{lost}."
+    if none_of_them:
+        rest = f"{_partly(lines)}{_nothing_after(faulted)}{_switch(faulted)}{lost}"
+        return f"{name} {went_on}{_elsewhere(held_up, known, faulted)}{_lost(lines)}{_repaired(lines)}{rest}."
     largest = [line for line in known if line.size_bytes == max(each.size_bytes for each in known)]
-    shares = (f"{-100 / median:.0f}" for median in _ends([-line["slowdown"].median for line in largest]))
-    left = " to ".join(dict.fromkeys(shares))
+    shares = [-100 / median for median in _ends([-line["slowdown"].median for line in largest])]
+    left = " to ".join(dict.fromkeys(f"{share:.0f}" if share >= 1 else number(share, 1) for share in shares))
     models = dict.fromkeys(number(line.model) for line in largest if line.model is not None)
     model = f"; the model says {', '.join(models)}" if models else ""
-    at = at_size(largest[0].size_bytes) if len(known) > len(largest) else ""
+    alone = len(known) == len(largest) and largest[0].size_bytes == max(_sizes(lines))
+    at = "" if alone else at_size(largest[0].size_bytes)
     kept = f"{name} went on at {left} % of its healthy speed{at} (T/T0 {_per_size(known)}{model})"
-    rest = f"{_partly(lines)}{_nothing_after(faulted)}{_switch(faulted)}{lost}"
+    rest = f"{_none_in(held_up, faulted)}{_partly(lines)}{_nothing_after(faulted)}{_switch(faulted)}{lost}"
     return f"{kept}{_lost(lines)}{_repaired(lines)}{rest}."
+
+
+def _held_up_cells(cells: Sequence[Line]) -> list[Line]:
+    """The cells of the first table that have nothing until the repair."""
+    return [line for line in cells if why_nothing_after(line) == UNTIL_REPAIR]
+
+
+def _none_in(held_up: Sequence[Line], faulted: pd.DataFrame) -> str:
+    """In which cells nothing was finished until the repair, of a system that has others."""
+    if not held_up:
+        return ""
+    one = _screen(faulted).counts.removesuffix("s")
+    which = listed(f"{where(line)}{_comma_size(line)}" for line in held_up)
+    return f"; it finished no {one} until the repair in {plural(len(held_up), 'cell')} ({which})"
+
+
+def _elsewhere(held_up: Sequence[Line], known: Sequence[Line], faulted: pd.DataFrame) -> str:
+    """The size of the cells where nothing was finished until the repair, and at which other sizes and in how many
+    trials T/T0 is known."""
+    trials = plural(int((faulted["status"] != "failed").sum()), "trial")
+    told = f"T/T0 {_per_size(known)}, known in {sum(line.values['slowdown'] for line in known)} of {trials}"
+    return f"{at_size(held_up[0].size_bytes)} ({told})"
 
 
 def _went_on(faulted: pd.DataFrame) -> str:
@@ -334,9 +365,10 @@ def _over_scenarios(lines: Sequence[Line], cells: Sequence[Line], faulted_trials
     largest = largest or [line for line in known if line.size_bytes == max(each.size_bytes for each in known)]
     faulted = dict.fromkeys(line.scenario for line in lines if line.scenario != "healthy" and line.conclusive)
     ran = {line.scenario for line in lines if line.conclusive > line.stopped}
+    held_up = _none_in(_held_up_cells(cells), faulted_trials)
     if not largest:
         count = len(ran & set(faulted))
-        none = f"{_why_none(lines, faulted, ran)}{_nothing_after(faulted_trials)}"
+        none = _why_none(lines, faulted, ran) + held_up + _nothing_after(faulted_trials)
         return f"went on in {count} of {len(faulted)} scenarios{_lost(cells)}{_repaired(cells)}{none}"
     ordered = sorted(largest, key=lambda line: line["slowdown"].median)
     values = [number(line["slowdown"].median) for line in ordered]
@@ -350,7 +382,7 @@ def _over_scenarios(lines: Sequence[Line], cells: Sequence[Line], faulted_trials
     smaller = len(known_in - told)
     more = f"; the T/T0 of {smaller} more is known at smaller sizes only" if smaller else ""
     more += f"; the T/T0 of {len(slowed)} more is not known{_of_known(lines, slowed)}" if slowed else ""
-    more += _nothing_after(faulted_trials)
+    more += held_up + _nothing_after(faulted_trials)
     more += f"; it stopped in {', '.join(stopped)}" if stopped else ""
     return f"went on in {len(went_on)} of {len(faulted)} scenarios, {span}{_lost(cells)}{_repaired(cells)}{more}"
 

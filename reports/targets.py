@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from reports.headline import Line, at_largest, healthy_shares
 from reports.metrics import METRICS
-from reports.wording import at_size, beside, exactly, number, percent, plural
+from reports.wording import HIT_UNTIL_REPAIR, at_size, beside, exactly, number, percent, plural
 
 HEALTHY_SHARE = 0.90
 """Share of the sum of the NICs' rates; TCP at MTU 1500 can carry 95.6 %."""
@@ -134,6 +134,7 @@ def _hit_cost(lines: Sequence[Line]) -> Target | None:
         "What the hit iteration costs beyond one after it, worst trial",
         worst.worst["hit_cost_ms"],
         f"{worst.system}{at_size(worst.size_bytes)}; its median is {number(worst['hit_cost_ms'].median)} ms",
+        lines,
     )
 
 
@@ -146,6 +147,7 @@ def _stall(lines: Sequence[Line]) -> Target | None:
         "Stall of the hit iteration that lost bandwidth does not explain, worst trial",
         worst.worst["stall_ms"],
         f"{worst.system}{at_size(worst.size_bytes)}",
+        lines,
     )
 
 
@@ -155,9 +157,15 @@ def _worst_loss(lines: Sequence[Line], metric: str) -> Line | None:
     return max(known, key=lambda line: line.worst[metric], default=None)
 
 
-def _within_hit_cost(what: str, worst_ms: float, detail: str) -> Target:
-    limit = f"at most {HIT_COST_MS:g} ms"
-    return Target(what, limit, f"{beside(worst_ms, HIT_COST_MS)} ms", worst_ms <= HIT_COST_MS, detail)
+def _within_hit_cost(what: str, worst_ms: float, detail: str, lines: Sequence[Line]) -> Target:
+    """It is not held where trials have no such cost because what was hit lasted until the repair: theirs is no less."""
+    limit, held = f"at most {HIT_COST_MS:g} ms", worst_ms <= HIT_COST_MS
+    lacking = [line for line in lines if line.loses_nic and line.until_repair and not line.comes_and_goes]
+    if lacking:
+        first, trials = lacking[0], plural(sum(line.until_repair for line in lacking), "trial")
+        detail += f"; not of {trials}, first {first.system}{at_size(first.size_bytes)}: {HIT_UNTIL_REPAIR}"
+    met = None if held and lacking else held
+    return Target(what, limit, f"{beside(worst_ms, HIT_COST_MS)} ms", met, detail)
 
 
 def _errors(lines: Sequence[Line]) -> Iterator[Target]:

@@ -15,6 +15,8 @@ NOTHING_AFTER = "no comparable iteration after"
 that follows the fault."""
 UNTIL_REPAIR = "none until the repair"
 """The same of a cell whose iteration that was hit lasted until the repair in every trial."""
+HIT_UNTIL_REPAIR = "what was hit lasted until the repair"
+"""Why a trial that went on has no value of what follows the fault and of what compares with it."""
 STOPPED = "stopped (expected)"
 """The status of a trial that was expected to fail and did."""
 

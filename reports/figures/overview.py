@@ -11,6 +11,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.text import Annotation
 from matplotlib.ticker import MaxNLocator
 
 from reports.cells import cells_of, nothing_after, value_text, why_nothing_after
@@ -66,14 +67,16 @@ def draw(lines: Sequence[Line]) -> Figure:
             if not at or style.narrow():
                 _rows(ax, labels, letters)
             _axis(ax, panel, rows)
-            if not at:
-                _say_ends(ax, rows, looks, panel, letters)
         hollow = Line2D(
             [], [], color="#444444", marker="o", markerfacecolor="white", linestyle="none", label=screen.marks[0]
         )
         full = Line2D([], [], color="#444444", marker="o", linestyle="none", label=screen.marks[1])
         tick = Line2D([], [], **TICK, color="#444444", linestyle="none", label=screen.marks[2])
         style.legend_of(figure, [hollow, full, *([tick] if _have_ticks(rows, screen.panels[0]) else [])])
+        left = _say_ends(axes[0], rows, looks, screen.panels[0], letters)
+        if left:
+            figure.draw_without_rendering()  # which gives the panels their width
+            _keep_off_labels(axes[0], figure.dpi, left)
     return figure
 
 
@@ -224,22 +227,41 @@ def _marks(ax: Axes, y: int, line: Line, look: style.Look, panel: Panel, letters
         ax.plot(factor * line[panel.tick].median, y, **TICK, color=color, zorder=4)
 
 
-def _say_ends(ax: Axes, rows: Sequence[Row], looks: dict[str, style.Look], panel: Panel, letters: float) -> None:
+def _say_ends(
+    ax: Axes, rows: Sequence[Row], looks: dict[str, style.Look], panel: Panel, letters: float
+) -> list[tuple[Annotation, float]]:
+    """Says of every row why nothing follows; returns the words on the left of marks, and where the marks end on their
+    right."""
     known = [line[panel.hollow].median for row in rows for line in row if line[panel.hollow].n]
     middle = sum(ax.get_xlim()) / 2 if panel.percent else max(known, default=0.0) / 2
-    for y, row in enumerate(rows):
-        _ended(ax, y, row, looks[row[0].system], panel, middle, letters)
+    told = [_ended(ax, y, row, looks[row[0].system], panel, middle, letters) for y, row in enumerate(rows)]
+    return [each for each in told if each]
 
 
-def _ended(ax: Axes, y: int, row: Row, look: style.Look, panel: Panel, middle: float, letters: float) -> None:
-    """Says why nothing follows: beside the healthy marks, on the side where there is room."""
+def _keep_off_labels(ax: Axes, dpi: float, left: Sequence[tuple[Annotation, float]]) -> None:
+    """Moves words that reach from the left of their marks over the labels of the rows to the right of where the marks
+    end, unless they have less room there."""
+    for text, end in left:
+        words, away = text.get_window_extent(), -text.xyann[0]
+        over = ax.bbox.x0 - words.x0
+        right = ax.transData.transform((end, 0))[0] + away * dpi / 72 + words.width
+        if over > 0 and right - ax.bbox.x1 < over:
+            text.xy, text.xyann = (end, text.xy[1]), (away, 0)
+            text.set_horizontalalignment("left")
+
+
+def _ended(
+    ax: Axes, y: int, row: Row, look: style.Look, panel: Panel, middle: float, letters: float
+) -> tuple[Annotation, float] | None:
+    """Says why nothing follows: beside the healthy marks, on the side where there is room. Returns words on their left,
+    and where the marks end on their right."""
     why = _end(row[0]) or why_nothing_after(row[0])
     if not why:
-        return
+        return None
     marked = [metric for metric in (panel.hollow, panel.tick) if metric]
     speeds = [line[metric].median for line in row for metric in marked if line[metric].n] or [0.0]
     side, away, x = ("right", -9, min(speeds)) if min(speeds) > middle else ("left", 9, max(speeds))
-    ax.annotate(
+    text = ax.annotate(
         why,
         (x, y),
         xytext=(away, 0),
@@ -249,6 +271,7 @@ def _ended(ax: Axes, y: int, row: Row, look: style.Look, panel: Panel, middle: f
         fontsize=min(8.0, letters),
         color=look.color if why == "stopped" else style.LINE,
     )
+    return (text, max(speeds)) if side == "right" else None
 
 
 def _bar(ax: Axes, y: int, line: Line, look: style.Look, panel: Panel, letters: float) -> None:

@@ -242,6 +242,11 @@ class Metric:
         slowed &= part[self.name].isna()
         return slowed if self.against_healthy else slowed & False
 
+    def held_up(self, part: "pd.DataFrame") -> "pd.Series[bool]":
+        """The trials without a value, and not for being unknown, in which what was hit lasted until the repair."""
+        none = part["after_ms"].isna() & part[self.name].isna() & ~self.not_known(part)
+        return part["until_repair"].astype(bool) & none
+
     def can_belong_to(self, *, faulted: bool, failed: bool) -> bool:
         """Whether a trial with this outcome can have a value, though it need not."""
         if self.of.endswith("went on"):

@@ -11,7 +11,7 @@ from synthetic_run import make_run
 
 from harness.errors import ExitCode
 from harness.sweep.summary import with_bounds
-from reports.bounds import held, held_in
+from reports.bounds import Held, held, held_in
 from reports.headline import headline
 from reports.load import load_folder
 from reports.measures import trial_frame
@@ -228,6 +228,58 @@ def test_a_cell_without_iterations_after_the_fault_lacks_its_costs_as_it_lacks_i
             (one,) = held(made, {"bound": [{"metric": name, "max": 1e9}]})
             assert one.detail.endswith((f", 3 trials{told}", f" cells{told}")), name
             assert one.met is (None if "not measured" in told else True)
+
+
+@pytest.mark.parametrize("metric", ["slowdown", "after_gbs", "hit_cost_ms", "stall_ms"])
+def test_a_system_that_stood_still_until_the_repair_holds_no_bound(frame: pd.DataFrame, metric: str) -> None:
+    """It was not measured alone, and with a system that has a value the bound was held: the worst one passed."""
+    own = frame["system"] == "balance"
+    last = own & (frame["size_bytes"] == 64 << 20)
+    lacking = ["slowdown", "after_gbs", "after_ms", "hit_cost_ms", "stall_ms"]
+
+    def still(trials: "pd.Series[bool]") -> pd.DataFrame:
+        made = frame.assign(until_repair=trials, repaired_ms=frame["before_ms"].where(trials))
+        made[lacking] = made[lacking].mask(trials)
+        return made
+
+    def told(made: pd.DataFrame, **limits: Any) -> Held:
+        (one,) = held(made, {"bound": [{"metric": metric, "min": -1e9, "max": 1e9} | limits]})
+        return one
+
+    why = "; in 3 trials, what was hit lasted until the repair"
+    alone, beside = told(still(last)[last]), told(still(last))
+    assert (alone.met, alone.measured, alone.detail) == (None, "nothing", f"none of 3 trials measured it{why}")
+    assert beside.met is None and beside.line.startswith("bound not measured everywhere: ")
+    assert beside.detail.endswith(f"{GAP}{why}")
+    assert told(still(last), max=-1e9).met is False, "what others miss is missed"
+    some = last & (frame["repeat"] < 2)
+    for of in ("median", "worst"):
+        assert told(still(some), of=of).met is None
+        assert told(still(some), of=of).detail.endswith("; in 2 trials, what was hit lasted until the repair")
+    assert told(still(last).assign(until_repair=False)).met is True, "healed before an iteration began: none was hit"
+
+
+def test_a_bound_that_a_system_is_too_slow_to_be_judged_by_passes_nowhere(tmp_path: Path) -> None:
+    """Neither the exit status nor JUnit nor the headline table."""
+    folder = make_run(tmp_path, sizes={1 << 20: 4}, repeats=2, counters=False)
+    for path in folder.glob("trials/balance-*/trial.json"):
+        trial = json.loads(path.read_text())
+        (hit,) = [each for each in trial["iterations"] if each["phase"] == "hit"]
+        trial["fault"]["heal_ns"] = hit["t_ns"] + hit["duration_ns"]
+        for each in trial["iterations"]:
+            each["phase"] = "repaired" if each["phase"] == "after" else each["phase"]
+        path.write_text(json.dumps(trial))
+    stored = json.loads((folder / "run.json").read_text())
+    stored["experiment"]["bound"] = [{"metric": "slowdown", "max": 9}]
+    (folder / "run.json").write_text(json.dumps(stored))
+    (one,) = held_in(folder)
+    assert one.met is None and one.detail.endswith("; in 2 trials, what was hit lasted until the repair")
+    assert with_bounds(ExitCode.OK, [one.met]) is ExitCode.INCONCLUSIVE
+    assert "not measured everywhere" in write_report(folder).read_text()
+    (told,) = (t for t in json.loads((folder / "summary.json").read_text())["targets"] if "slowdown" in t["what"])
+    assert told["met"] is None
+    case = next(c for c in ElementTree.parse(folder / "junit.xml").iter("testcase") if c.get("classname") == "bound")
+    assert [child.tag for child in case] == ["skipped"]
 
 
 def test_a_limit_is_told_as_it_was_written(frame: pd.DataFrame) -> None:

@@ -299,6 +299,22 @@ def test_a_single_repeat_says_nothing(frames: tuple[pd.DataFrame, pd.DataFrame])
     assert only(compare(base, worse, rule)).conclusion == "too few repeats"
 
 
+def test_repeats_that_stood_still_until_the_repair_in_new_leave_it_unknown(
+    frames: tuple[pd.DataFrame, pd.DataFrame],
+) -> None:
+    """No line told them, and the repeats that went on were compared as if they were all."""
+    base, new = frames
+    lost = (new["system"] == "balance") & (new["repeat"] >= 2)
+    still = new.assign(until_repair=lost, slowdown=new["slowdown"].mask(lost), after_ms=new["after_ms"].mask(lost))
+    rule = rules(metric="slowdown", tolerance="500 %", systems=["balance"])
+    found = only(compare(base, still, rule))
+    assert (found.new.n, found.held_up, found.regressed) == (2, 2, False)
+    assert is_open([found]) and not is_open(compare(base, new, rule)) and not is_open(compare(still, new, rule))
+    why = "as what was hit lasted until the repair. They may be the worse ones."
+    assert f"NEW lacks 2 repeats of BASE for slowdown of balance at 1MiB, {why}" in told([found], [])
+    assert [f["held_up"] for f in json.loads(as_json("a", "b", [found], []))["findings"]] == [2]
+
+
 @pytest.mark.parametrize("side", ["BASE", "NEW"])
 @pytest.mark.parametrize("why", [{"disturbed_slowdown": True}, {"status": "inconclusive"}])
 def test_a_repeat_that_ran_and_is_not_known_is_not_a_missing_one(

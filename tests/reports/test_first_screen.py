@@ -615,6 +615,59 @@ def test_the_speed_after_a_repair_stands_in_the_table_the_figure_and_the_words(f
     assert "raise workload" not in told, "more iterations do not tell more"
 
 
+def held_up(frame: pd.DataFrame, rows: "pd.Series[bool]") -> pd.DataFrame:
+    """`frame` with trials in `rows` whose hit iteration lasts until the repair."""
+    made = frame.assign(until_repair=rows, repaired_gbs=frame["before_gbs"].where(rows))
+    made[["after_gbs", "after_ms", "slowdown"]] = made[["after_gbs", "after_ms", "slowdown"]].mask(rows)
+    return made
+
+
+def test_a_system_that_stood_still_is_not_told_by_the_speed_of_another_size(frame: pd.DataFrame) -> None:
+    """It went on at 0 % of its healthy speed, by one trial of a small size, and the table had none until the repair."""
+    own = frame[frame["scenario"] == "flap"]
+    balance = own["system"] == "balance"
+    small = own.index[balance & (own["size_bytes"] < SIZE)]
+    made = held_up(own, balance & (own.index != small[0]))
+    made.loc[small[0], "slowdown"] = 225.0
+
+    def said(of: pd.DataFrame) -> str:
+        return next(text for text in sentences(of, []) if text.startswith("balance ("))
+
+    count = int(balance.sum())
+    none = "finished no iteration until the repair"
+    assert f") {none} at 8MiB (T/T0 225 at 64KiB, known in 1 of {count} trials) and lost" in said(made)
+    assert "went on" not in said(made) and " 0 %" not in said(made)
+    assert f") {none} and lost" in said(held_up(own, balance)) and "T/T0 is not known" in said(held_up(own, balance))
+    part = said(held_up(own, balance & (own["size_bytes"] == SIZE) & (own["collective"] == "all_reduce")))
+    assert "went on at" in part and f"; it {none} in 1 cell (flap, collective all_reduce, 8MiB)" in part
+    several = said(held_up(frame, (frame["system"] == "balance") & (frame["scenario"] == "flap")))
+    assert f"; it {none} in 2 cells (flap, collective all_reduce, 8MiB; flap, collective reduce_scatter" in several
+    slow = own.assign(slowdown=own["slowdown"].where(~balance, 225.0))
+    assert "went on at 0.4 % of its healthy speed at 8MiB (T/T0 225 at" in said(slow)
+    top = balance & (own["size_bytes"] == SIZE)
+    lacking = own.assign(slowdown=own["slowdown"].mask(top), after_ms=own["after_ms"].mask(top))
+    assert "% of its healthy speed at 64KiB (T/T0" in said(lacking), "a smaller size than the table's is named"
+
+
+def test_words_beside_a_mark_do_not_reach_into_the_labels(frame: pd.DataFrame) -> None:
+    """On a phone they did, and had room on the other side."""
+    own = frame[(frame["scenario"] == "flap") & (frame["size_bytes"] == SIZE)]
+    made = held_up(own, own["system"] == "balance")
+    healthy = 0.51 * made["before_gbs"].max()
+    rows = made["system"] == "balance"
+    made[["before_gbs", "repaired_gbs"]] = made[["before_gbs", "repaired_gbs"]].mask(rows, healthy)
+    for form in (nullcontext, style.narrowed):
+        with form():
+            drawn = figure.draw(headline(made))
+        drawn.draw_without_rendering()
+        axes = drawn.axes[0]
+        said = [text for text in axes.texts if text.get_text() == "none until the repair"]
+        assert len(said) == 2
+        for text in said:
+            box = text.get_window_extent()
+            assert box.x0 >= axes.bbox.x0 and box.x1 <= drawn.bbox.x1
+
+
 def test_a_speed_after_the_repair_says_where_the_nic_is_not_back(frame: pd.DataFrame) -> None:
     own = frame[(frame["scenario"] == "flap") & (frame["size_bytes"] == SIZE)]
     half = own.assign(repaired_gbs=own["before_gbs"] / 2, repaired_ms=own["before_ms"] * 2)

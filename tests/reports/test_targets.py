@@ -72,6 +72,22 @@ def test_a_target_that_is_just_missed_is_seen_to_be(
     assert not target.met
 
 
+def test_a_cost_is_not_held_where_what_was_hit_lasted_until_the_repair(lines: list[Line]) -> None:
+    """The system that lost most has no such cost, and the others held the target for it."""
+    still = [
+        replace(ln, until_repair=3) if ln.system == "hot_repair" and ln.size_bytes == 64 << 20 else ln for ln in lines
+    ]
+    for start, metric in (("What the hit", "hit_cost_ms"), ("Stall of the hit", "stall_ms")):
+        found = named(targets(still), start)
+        assert found.met is None
+        assert found.detail.endswith(
+            "; not of 3 trials, first hot_repair at 64MiB: what was hit lasted until the repair"
+        )
+        worse = [changed(ln, {"worst": {metric: 100.5}}) if ln.system == "balance" else ln for ln in still]
+        assert named(targets(worse), start).met is False
+        assert named(targets([replace(ln, comes_and_goes=True) for ln in still]), start).met, "of which it is not"
+
+
 def test_a_quick_error_is_told_in_milliseconds(lines: list[Line]) -> None:
     assert named(targets(lines), "failstop: from the fault").measured.endswith(" ms")
 

@@ -58,10 +58,7 @@ def _not_returned_for(view: View) -> float | None:
     """From the heal to the end of the trial, or to the next fault of the NIC. None of a NIC that carried nothing
     before: only who used it waits for its return."""
     fault = view.trial.fault
-    if fault is None or fault.heal_ns is None or not fault.nic:
-        return None
-    paths = (e for e in view.events if e.get("nic") == fault.nic and e["t_ns"] >= fault.t_before_ns)
-    if not any(event.get("kind") in ("path_down", "path_held") for event in paths):
+    if fault is None or fault.heal_ns is None or not view.used_nic:
         return None
     lasted_ns = returned.lasted_ns(view.trial)
     return lasted_ns / 1e6 if lasted_ns > 0 else None

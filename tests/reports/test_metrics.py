@@ -16,7 +16,7 @@ from reports.headline import headline
 from reports.held_back import held_back
 from reports.load import LoadedRun
 from reports.measures import trial_frame
-from reports.metrics import METRICS
+from reports.metrics import METRICS, cost
 from reports.metrics.metric import Metric
 from reports.metrics.view import View
 from reports.not_back import not_back, not_back_within
@@ -395,6 +395,43 @@ def test_a_speed_after_the_repair_begins_when_the_nic_carries_again() -> None:
     short = late.model_copy(update={"iterations": late.iterations[:-2]})
     assert value("repaired_ms", short) is None, "none began once it carried"
     assert not_back([late, short]) == ""
+
+
+@pytest.mark.parametrize(
+    ("before", "hit", "after", "repaired", "lost", "slowdown"),
+    [
+        (20, 200, 40, 15, None, None),  # 200 ms until the repair, and -50 after it
+        (20, 60, 20, 15, None, None),  # 40 and -50: less than nothing, by less than 5 % of all
+        (20, 2000, 40, 15, 1950, 51.0),  # so much more that it says enough
+        (100, 120, 100, 98, None, 1.1),  # a little in each of them
+        (20, 200, 40, 20, 200, 6.0),
+        (20, 200, 40, 25, 250, 6.0),
+    ],
+)
+def test_healthy_iterations_before_the_fault_and_after_its_repair_have_to_agree(
+    before: int, hit: int, after: int, repaired: int, lost: float | None, slowdown: float | None
+) -> None:
+    """155 ms were told of gloo: 1303 until the repair, and -1148 after it."""
+    told = (*[("before", before)] * 4, ("hit", hit), ("after", after), *[("repaired", repaired)] * 10)
+    of = healed(trial(*told, kind="flap"), 4 * before + hit + after)
+    assert (value("lost_ms", of), value("slowdown", of)) == (lost, slowdown)
+    assert cost.reads_low(View(of)) == (lost is None)
+    why = "not known: the iterations before the fault were slower than those after its repair"
+    assert cost.not_known(View(of)).endswith(why) == (lost is None)
+    assert value("lost_ms", healed(trial(*told), 4 * before + hit + after)) == lost
+    assert value("lost_ms", of.model_copy(update={"workload": "training"})) is not None, "its steps may differ"
+
+
+def test_iterations_without_the_nic_that_is_not_back_do_not_say_what_healthy_is() -> None:
+    of = trial(*[("before", 20)] * 4, ("hit", 200), ("after", 40), *[("repaired", 15)] * 10)
+    events = [{"t_ns": 81 * MS, "kind": "path_down", "nic": "b"}]
+    out = healed(of, 320).model_copy(update={"core": {"0": {"events": events}}})
+    assert METRICS["return_ms"].exceeds(View(out)) == 150
+    assert value("lost_ms", out) == 150
+    late = {"t_ns": 400 * MS, "kind": "path_returned", "nic": "b"}  # with it, 4 of the 10 gain 20 ms
+    assert value("lost_ms", out.model_copy(update={"core": {"0": {"events": [*events, late]}}})) is None
+    late["t_ns"] = 440 * MS  # 2 gain 10 ms
+    assert value("lost_ms", out.model_copy(update={"core": {"0": {"events": [*events, late]}}})) == 150
 
 
 def test_a_healed_nic_that_is_held_back_is_told_with_its_reason() -> None:

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import inf
+from math import inf, nan
 from typing import TYPE_CHECKING, Any
 
 from reports import stats
 from reports.after import After, after
 from reports.core_log import core_events
+from reports.effect import counts
 from reports.metrics import returned
 from reports.setting import Setting
 from reports.trial import Iteration, Phase, Trial
@@ -39,6 +40,9 @@ ONCE_HEALED = (
 
 DOUBTFUL = 0.05
 """The share of the healthy time by which a fault may seem to save time."""
+
+IF_HIT = "no value if several are, and the effect may lie anywhere in more than 10 ms and in half of their time or more"
+"""When it is not known which iterations are hit (`reports.effect`)."""
 
 DIFFER = "the iterations before the fault differ too much among themselves"
 """Why a mean is none to compare with, whichever way the cost then seems to err; every other reason makes it too low."""
@@ -233,7 +237,7 @@ class View:
 
     @cached_property
     def used_nic(self) -> bool:
-        """Whether a core tells that a path of the struck NIC was lost or held: who did not use it waits for no return."""
+        """Whether a core tells that a path of the struck NIC was lost or held: only who used it waits for it."""
         fault = self.trial.fault
         if fault is None or not fault.nic:
             return False
@@ -263,11 +267,20 @@ class View:
 
         That is the median (`reports.stats.typical`). Of several iterations that are hit it is the mean, since one of
         them may have stood still for all; nor does a median tell the fast and the slow ones after a fault that comes
-        and goes.
+        and goes. NaN as well where it is not known which are hit.
         """
+        if phase == "hit" and not self.knows_hit:
+            return nan
         durations = self.durations_ns(phase)
         averaged = phase == "hit" or (self.comes_and_goes and phase == "after")
         return stats.mean(durations) if averaged else stats.typical(durations)
+
+    @cached_property
+    def knows_hit(self) -> bool:
+        """Whether those that count as hit were: several may have run healthily in the interval in which the effect may
+        lie, so they count if together they are long enough for a time from the effect."""
+        durations = self.durations_ns("hit")
+        return len(durations) < 2 or counts(self.trial, sum(durations) / 1e6)
 
     def usual_gbs(self, phase: Phase) -> float | None:
         """The bus bandwidth of an iteration of the typical duration in `phase`; None if it has none."""

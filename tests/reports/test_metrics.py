@@ -434,6 +434,28 @@ def test_iterations_without_the_nic_that_is_not_back_do_not_say_what_healthy_is(
     assert value("lost_ms", out.model_copy(update={"core": {"0": {"events": [*events, late]}}})) == 150
 
 
+@pytest.mark.parametrize(
+    ("hit", "error_ms", "known"),
+    [
+        ([10] * 8 + [20], 40, False),  # eight of the nine may be healthy
+        ([10] * 8 + [200], 40, True),
+        ([10] * 8 + [20], 4, True),
+        ([60], 40, True),  # no other one can be meant
+    ],
+)
+def test_the_speed_of_the_iterations_that_are_hit_is_not_known_where_healthy_ones_may_be_among_them(
+    hit: list[int], error_ms: int, known: bool
+) -> None:
+    """An injection took 85 ms, in which 105 iterations ran: the speed with the fault was above the healthy one."""
+    of = trial(*[("before", 10)] * 3, *[("hit", ms) for ms in hit], *[("after", 15)] * 3)
+    effect = {"t_ns": (30 + error_ms) * MS, "error_ns": error_ms * MS}
+    of = of.model_copy(update={"evidence": Evidence.model_validate({"effects": [effect]})})
+    for name in ("hit_gbs", "hit_ms", "hit_cost_ms"):
+        assert (value(name, of) is not None) == known, name
+    assert value("after_gbs", of) == 10 / 15
+    assert value("lost_ms", of) == sum(hit) + 45 - 10 * (len(hit) + 3), "which of them are hit makes no difference"
+
+
 def test_a_healed_nic_that_is_held_back_is_told_with_its_reason() -> None:
     def told(*events: tuple[int, str, str], cause: str = "flapping") -> str:
         of = logged(*LOST, *events)

@@ -220,6 +220,8 @@ class _Late:
 
     is_sure: bool
     """It is the fault's beyond doubt: longer than the longest healthy iteration and the longest healthy pause."""
+    first_end_ns: float
+    """The end of the first that is sure, or of the first."""
     end_ns: float
     last_ns: float
     """When the last of all such pauses was over for sure."""
@@ -244,7 +246,7 @@ def _late_pause(
     if not longer:
         return None
     sure = [one for one in longer if one.lasted_ns > max(over_ns) + max(pause.most_ns for pause in before)]
-    return _Late(bool(sure), (sure or longer)[-1].end_ns, longer[-1].last_ns)
+    return _Late(bool(sure), (sure or longer)[0].end_ns, (sure or longer)[-1].end_ns, longer[-1].last_ns)
 
 
 def _wide(starts: Floats, ends: Floats) -> NDArray[np.bool_]:
@@ -263,7 +265,7 @@ def _with_late(found: Recovery, late: _Late | None, fault_ns: float, one_loss: b
         return found
     most_ns = max(found.most_ns, late.last_ns - fault_ns)
     if late.is_sure and (found.took_ns == 0 or one_loss):
-        took_ns = max(found.took_ns, late.end_ns - fault_ns)
+        took_ns = max(found.took_ns, (late.end_ns if one_loss else late.first_end_ns) - fault_ns)
         return Recovery(took_ns, late.last_ns - fault_ns if found.took_ns == 0 else most_ns)
     return replace(found, most_ns=most_ns)
 

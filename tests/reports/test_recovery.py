@@ -467,3 +467,12 @@ def test_a_stop_after_the_first_one_counts_as_well() -> None:
     since = (samples["t_ns"] - FAULT) / MS
     samples.loc[(samples["nic"] == "eth1") & (since >= 0) & ~since.between(40, 55), "up"] = False
     assert told(samples) == (31.0, 351.0), "the NIC came back meanwhile: it may be another loss"
+
+
+def test_of_two_late_stops_the_second_may_be_that_of_another_loss() -> None:
+    samples = paused((40, 70), (90, 130))
+    healthy = [(FAULT + at * MS, FAULT + (at + 20) * MS) for at in range(-500, -19, 20)]
+    assert told(samples, healthy) == (130.0, 131.0)
+    since = (samples["t_ns"] - FAULT) / MS
+    samples.loc[(samples["nic"] == "eth1") & (since >= 0) & ~since.between(75, 85), "up"] = False
+    assert told(samples, healthy) == (70.0, 131.0)

@@ -14,19 +14,23 @@ from reports.wording import number, plural
 def not_back(trials: Iterable[Trial]) -> str:
     """One sentence about the `trials` whose NIC was not back, by system; empty if there are none. Those whose NIC was
     held back to the end have their own (`reports.held_back`)."""
-    out: dict[tuple[str, str], list[float]] = {}
+    out: dict[tuple[str, str, bool], list[float]] = {}
     for trial in trials:
         if trial.fault is not None and (ms := _out_for(trial)) is not None and not held_back([trial]):
-            out.setdefault((trial.shown_system, f"{trial.fault.host} {trial.fault.nic}"), []).append(ms)
+            nic = f"{trial.fault.host} {trial.fault.nic}"
+            in_part = is_in_part(trial, View(trial).events)
+            told_of = f"some paths of {nic}, while others did," if in_part else nic
+            out.setdefault((trial.shown_system, told_of, in_part), []).append(ms)
     told = [
         f"{nic} by {system} in {plural(len(times), 'trial')}, {_ends(times)} ms after the heal"
-        for (system, nic), times in out.items()
+        for (system, nic, _), times in out.items()
     ]
     if not told:
         return ""
+    what = "what did not" if any(in_part for *_, in_part in out) else "it"
     return (
         f"Did not carry again before the trial ended: {'; '.join(told)}. Speeds once everything is healed are without "
-        "it there; a trial that goes on for longer shows its return."
+        f"{what} there; a trial that goes on for longer shows its return."
     )
 
 

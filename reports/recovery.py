@@ -8,8 +8,8 @@ time is told: its traffic does not come back.
 
 A system that notices nothing may send on for a while and stop later, as gloo does when the next step needs the lost
 link. Nothing sent for longer than the longest healthy iteration and the longest healthy pause together is the fault's
-stop whenever it begins, up to the end of the next iteration. A pause that is only longer than either may be the fault's
-or another's: 0 is told, and that pause's end as the most.
+stop whenever it begins, up to the end of the next iteration. A pause that is only longer than every healthy iteration
+may be the fault's or another's: that pause's end is told as the most.
 
 Healthy traffic pauses, too. Where samples are close before the fault as well, only a pause that is longer than each of
 those is a stop; without one the time is 0, and the longest pause after the effect says what 0 may hide. Without such
@@ -44,6 +44,9 @@ LEAST_BASELINE_NS = 200_000_000
 MIN_SAMPLES = 5
 """Fewer samples of the iterations after the hit one do not tell how fast the host sends then. Nor do fewer of a hit one
 that is long enough for means."""
+
+NEAR_SAMPLES = 11
+"""How many samples tell how close samples are at a time."""
 
 
 @dataclass(frozen=True)
@@ -158,13 +161,15 @@ def recovery(
     if usual_ns is None:
         usual_ns = _usual_pause_ns(starts, ends, sends, fault_ns, [*warmup, *healthy])
     late = _late_pause(starts, ends, sends, (fault_ns, max(next_end_ns, hit_end_ns)), healthy)
+    one_loss = late is None or not _came_or_went(rates, nic, (fault_ns, late.end_ns))
     if usual_ns is None:
         most_ns = hit_end_ns - fault_ns if is_short else max(took_ns, STEADY_NS)
-        return _with_late(Recovery(took_ns, most_ns, by_mean=True), late, fault_ns)
+        return _with_late(Recovery(took_ns, most_ns, by_mean=True), late, fault_ns, one_loss)
     pauses = _pauses(starts, ends, sends, (fault_ns, float(hit_end_ns)))
     until_ns = fault_ns + max(ON_ITS_WAY_NS, took_ns)
     near = [pause for pause in pauses if pause.begin_ns <= until_ns]
-    return _with_late(_by_pauses(near, usual_ns, took_ns, fault_ns, is_short), late, fault_ns)
+    found = _by_pauses(near, usual_ns, took_ns, fault_ns, is_short)
+    return _with_late(found, late, fault_ns, one_loss)
 
 
 @dataclass(frozen=True)
@@ -188,16 +193,38 @@ class _Pause:
         return self.last_ns - self.first_ns
 
 
-def _pauses(starts: Floats, ends: Floats, sends: NDArray[np.bool_], span: tuple[float, float]) -> list[_Pause]:
-    """Every pause within `span`, at its ends and between two samples that show traffic as well."""
+def _pauses(
+    starts: Floats,
+    ends: Floats,
+    sends: NDArray[np.bool_],
+    span: tuple[float, float],
+    wide: NDArray[np.bool_] | None = None,
+) -> list[_Pause]:
+    """Every pause within `span`, at its ends and between two samples that show traffic as well; no part of a sample
+    that is `wide` is taken for a pause beside it."""
     low, high = span
     at = np.flatnonzero(sends & (ends > low) & (starts < high))
-    firsts, begins = np.clip(([low, *starts[at]], [low, *ends[at]]), low, high)
-    finals, lasts = np.clip(([*starts[at], high], [*ends[at], high]), low, high)
+    wide = np.zeros(starts.size, dtype=np.bool_) if wide is None else wide
+    earliest, latest = np.where(wide, ends, starts)[at], np.where(wide, starts, ends)[at]
+    firsts, begins = np.clip(([low, *earliest], [low, *ends[at]]), low, high)
+    finals, lasts = np.clip(([*starts[at], high], [*latest, high]), low, high)
     return [
         _Pause(float(begins[i]), float(finals[i]), float(firsts[i]), float(lasts[i]), is_last=i == at.size)
         for i in range(at.size + 1)
     ]
+
+
+@dataclass(frozen=True)
+class _Late:
+    """A pause that begins before the next iteration ends, and is surely longer than every healthy iteration."""
+
+    is_sure: bool
+    """It is the fault's beyond doubt: longer than the longest healthy iteration and the longest healthy pause."""
+    first_end_ns: float
+    """The end of the first that is sure, or of the first."""
+    end_ns: float
+    last_ns: float
+    """When the last of all such pauses was over for sure."""
 
 
 def _late_pause(
@@ -206,30 +233,41 @@ def _late_pause(
     sends: NDArray[np.bool_],
     span: tuple[float, float],
     healthy: Sequence[tuple[float, float]],
-) -> tuple[_Pause, bool] | None:
-    """The first pause that begins in `span` and is surely longer than every healthy iteration before it and every pause
-    since the first of them, and whether it is the fault's beyond doubt: longer than the longest of both together. One
-    that is beyond doubt comes before an earlier one that is not."""
+) -> _Late | None:
+    """The last pause that begins in `span` and is surely longer than the longest iteration that was over before it and
+    the longest pause since the first of them together; without one, the last that is longer than each of those
+    iterations."""
     over_ns = [end - begin for begin, end in healthy if end <= span[0]]
     if not over_ns:
         return None
-    before = _pauses(starts, ends, sends, (min(begin for begin, _ in healthy), span[0]))
-    longest = max(over_ns), max(pause.most_ns for pause in before)
+    before = _pauses(starts, ends, sends, (min(begin for begin, _ in healthy), span[0]), _wide(starts, ends))
     later = _pauses(starts, ends, sends, (span[0], float(ends[-1])))  # a stop may outlast the iteration
-    longer = [one for one in later if one.begin_ns < span[1] and one.lasted_ns > max(longest) and not one.is_last]
-    sure = [one for one in longer if one.lasted_ns > sum(longest)]
-    return ((sure or longer)[0], bool(sure)) if longer else None
+    longer = [one for one in later if one.begin_ns < span[1] and one.lasted_ns > max(over_ns) and not one.is_last]
+    if not longer:
+        return None
+    sure = [one for one in longer if one.lasted_ns > max(over_ns) + max(pause.most_ns for pause in before)]
+    return _Late(bool(sure), (sure or longer)[0].end_ns, (sure or longer)[-1].end_ns, longer[-1].last_ns)
 
 
-def _with_late(found: Recovery, late: tuple[_Pause, bool] | None, fault_ns: float) -> Recovery:
-    """`found`, or what a later stop says where it found none."""
-    if found.took_ns > 0 or late is None:
+def _wide(starts: Floats, ends: Floats) -> NDArray[np.bool_]:
+    """Which intervals are longer than usable ones where samples are close otherwise: the sampler had to wait. One that
+    carried traffic does not say that any part of it was a pause."""
+    lasted = pd.Series(ends - starts)
+    usual = lasted.rolling(NEAR_SAMPLES, center=True, min_periods=1).median()
+    found: NDArray[np.bool_] = ((lasted > 2 * RESOLUTION_NS) & (usual <= 2 * RESOLUTION_NS)).to_numpy(np.bool_)
+    return found
+
+
+def _with_late(found: Recovery, late: _Late | None, fault_ns: float, one_loss: bool) -> Recovery:
+    """`found`, and what a later stop says: of one that is not the fault's beyond doubt, only that the time may have
+    been as long. Where a stop was found before, none is unless both are of `one_loss`."""
+    if late is None:
         return found
-    pause, is_sure = late
-    most_ns = pause.last_ns - fault_ns
-    if is_sure:
-        return Recovery(pause.end_ns - fault_ns, most_ns)
-    return replace(found, most_ns=max(found.most_ns, most_ns))
+    most_ns = max(found.most_ns, late.last_ns - fault_ns)
+    if late.is_sure and (found.took_ns == 0 or one_loss):
+        took_ns = max(found.took_ns, (late.end_ns if one_loss else late.first_end_ns) - fault_ns)
+        return Recovery(took_ns, late.last_ns - fault_ns if found.took_ns == 0 else most_ns)
+    return replace(found, most_ns=most_ns)
 
 
 def _usual_pause_ns(
@@ -325,12 +363,17 @@ def _by_means(
     first = starts[back][0]
     fast = np.flatnonzero((starts >= first) & (starts < first + STEADY_NS) & (total >= enough))
     at = int(fast[0]) if fast.size else int(np.flatnonzero(back)[0])
-    own = rates[rates["nic"] == nic].sort_values("end_ns")
     later_ns = _silent_until(starts, ends, total >= SENDS * enough, (starts[at], hit_end_ns))
-    if later_ns is not None and own.loc[(own["end_ns"] > fault_ns) & (own["start_ns"] < later_ns), "up"].nunique() < 2:
+    if later_ns is not None and not _came_or_went(rates, nic, (fault_ns, later_ns)):
         return later_ns - fault_ns
     took = float(starts[at] - fault_ns)
     return took if took >= max(RESOLUTION_NS, ends[at - 1] - starts[at - 1]) else 0.0
+
+
+def _came_or_went(rates: pd.DataFrame, nic: str, span: tuple[float, float]) -> bool:
+    """Whether the link of `nic` was both up and down in `span`, so that a stop there may be that of another loss."""
+    own = rates[rates["nic"] == nic]
+    return bool(own.loc[(own["end_ns"] > span[0]) & (own["start_ns"] < span[1]), "up"].nunique() > 1)
 
 
 def _mean_rate(starts: Floats, ends: Floats, total: Floats) -> Callable[[Floats], Floats]:

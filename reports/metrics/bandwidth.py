@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from reports.metrics.metric import NOT_COMPARED, Metric
-from reports.metrics.view import ONCE_HEALED, View
+from reports.metrics.view import IF_HIT, ONCE_HEALED, View
 from reports.trial import Phase
 
 
@@ -29,7 +29,8 @@ METRICS = (
         of="some trials", heading="of NIC limit", percent=True, workloads=("collective",), tolerance=NOT_COMPARED,
     ),
     Metric(
-        "hit_gbs", "GB/s", "higher", "bus bandwidth of the iterations that the fault hits (over all their time)",
+        "hit_gbs", "GB/s", "higher",
+        f"bus bandwidth of the iterations that the fault hits (over all their time; {IF_HIT})",
         _of("hit"), of="trials that went on", heading="hit", short="hit", workloads=("collective",),
         tolerance=NOT_COMPARED,
     ),

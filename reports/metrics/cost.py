@@ -2,7 +2,7 @@
 
 from reports import stats
 from reports.metrics.metric import ALIKE, NOT_COMPARED, Metric
-from reports.metrics.view import DIFFER, DOUBTFUL, SLOWER, View
+from reports.metrics.view import DIFFER, DOUBTFUL, IF_HIT, SLOWER, View
 from reports.wording import plural
 
 GAIN = (
@@ -93,7 +93,7 @@ def _stops_next(view: View) -> bool:
 def _hit_cost(view: View) -> float | None:
     """Where the next iteration was stopped and no other follows under the fault, nothing says what it would have
     taken."""
-    if view.comes_and_goes:
+    if view.comes_and_goes or not view.knows_hit:
         return None
     hit, after = view.durations_ns("hit"), _same_schedule_ns(view)
     if _stops_next(view):
@@ -130,7 +130,8 @@ METRICS = (
         "hit_cost_ms", "ms", "lower",
         "additional time of the hit iteration, or of all together if several are hit, against ones after them (with "
         "the next one, if the hit ones were no longer than a healthy one, and the next was longer than every healthy "
-        "and every later one; not known if nothing follows that)",
+        "and every later one; not known if nothing follows that; "
+        f"{IF_HIT})",
         _hit_cost,
         of="some trials that went on", heading="hit cost", workloads=ALIKE, against_after=True,
         tolerance=NOT_COMPARED,

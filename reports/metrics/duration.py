@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from reports import stats
 from reports.metrics.metric import ALIKE, NOT_COMPARED, Metric
-from reports.metrics.view import ONCE_HEALED, View
+from reports.metrics.view import IF_HIT, ONCE_HEALED, View
 from reports.trial import Phase
 
 
@@ -35,8 +35,8 @@ RATIO_OF_MEANS = (
 METRICS = (
     Metric("before_ms", "ms", "lower", "a healthy iteration (median)", _of("before"), tolerance=NOT_COMPARED),
     Metric(
-        "hit_ms", "ms", "lower", "an iteration that the fault hits (mean)", _of("hit"), of="trials that went on",
-        tolerance=NOT_COMPARED,
+        "hit_ms", "ms", "lower", f"an iteration that the fault hits (mean; {IF_HIT})", _of("hit"),
+        of="trials that went on", tolerance=NOT_COMPARED,
     ),
     Metric(
         "after_ms", "ms", "lower",

@@ -1,5 +1,6 @@
 """When a healed NIC carried again, by what the cores told of its paths. Pure."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
@@ -19,13 +20,14 @@ def returned_ns(trial: Trial, events: Iterable[Mapping[str, Any]]) -> int | None
     """The time from the heal until the struck NIC carried again; None: it did not before the trial ended, or was not
     healed.
 
-    The receiver of a path tells its return although the sender holds it back, so the first return after the last
-    hold counts, and none while a NIC that was lost too often is held: the other end of a held path may tell its return
-    long after the hold began. What follows the next loss is of that one. A probation is of all paths between two NICs:
-    one of which a core has told the return carried until its probation began, which is no part of the return. Who
-    passes a probation has shown that it carries, also before the heal, as a NIC does that was only slow. A NIC that
-    carried when the heal was over returned at once, if the trial lasted longer: the core of one that is over sees no
-    later loss.
+    It carries again once every path of it that was lost has returned: with one connection of two it sent 1 Mbit/s, and
+    476 once the other was back, 204 ms later. The receiver of a path tells its return although the sender holds it
+    back, so no return before the last hold counts, and none while a NIC that was lost too often is held: the other end
+    of a held path may tell its return long after the hold began. What follows the next loss is of that one. A probation
+    is of all paths between two NICs: one of which a core has told the return carried until its probation began, which
+    is no part of the return. Who passes a probation has shown that it carries, also before the heal, as a NIC does that
+    was only slow. A NIC that carried when the heal was over returned at once, if the trial lasted longer: the core of
+    one that is over sees no later loss.
     """
     fault = trial.fault
     if fault is None or fault.heal_ns is None:
@@ -37,9 +39,9 @@ def returned_ns(trial: Trial, events: Iterable[Mapping[str, Any]]) -> int | None
 
 
 def is_in_part(trial: Trial, events: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether a path of the healed NIC is held back at the end because it was lost too often, while another one carries
-    again: the NIC is back in part. A path whose other end holds it does not carry, and of one whose other end is not
-    known nothing is concluded."""
+    """Whether a path of the healed NIC has not returned by the end, or is held back because it was lost too often,
+    while another one carries again: the NIC is back in part. A path whose other end holds it or has lost it does not
+    carry, and of one whose other end is not known nothing is concluded."""
     if trial.fault is None or trial.fault.heal_ns is None:
         return False
     end = _followed(trial, events)
@@ -49,11 +51,16 @@ def is_in_part(trial: Trial, events: Iterable[Mapping[str, Any]]) -> bool:
         for rank, core in trial.core.items()
         for nic in (core.get("nics", ()) if isinstance(core, dict) else ())
     }
-    ends = {(rank, rank_at.get(str(peer))) for rank, _, peer in held}
-    with_other_end = ((pair[0], rank_at.get(str(pair[2]))) for pair in end.carried - held)
-    return bool(held) and any(
-        peer is not None and not {(rank, peer), (peer, rank)} & ends for rank, peer in with_other_end
+    held_ends, lost_ends, carried_ends = (
+        {(rank, rank_at.get(str(peer))) for rank, _, peer in pairs}
+        for pairs in (held, {pair for pair, count in end.lost.items() if count > 0}, end.carried - held)
     )
+    silent = (
+        held_ends
+        | {(peer, rank) for rank, peer in held_ends}
+        | {(peer, rank) for rank, peer in lost_ends - carried_ends}
+    )
+    return bool(held_ends | lost_ends) and any(one[1] is not None and one not in silent for one in carried_ends)
 
 
 Pair = tuple[Any, Any, Any]
@@ -65,7 +72,13 @@ class _End:
     """What the cores told of the paths of the struck NIC by the end of the trial, or of its loss."""
 
     found_ns: int | None = None
-    """The first return after the last hold."""
+    """The return since the last hold after which no path was lost any more."""
+    lost: Counter[Pair] = field(default_factory=Counter)
+    """How many paths between two ends were lost and have not returned: every connection has its own."""
+    detours: Counter[Pair] = field(default_factory=Counter)
+    """How many came up in place of lost ones: that they make way for these is no loss."""
+    tried: Counter[Pair] = field(default_factory=Counter)
+    """How many lost ones are held back because they were lost too often: the loss of such a one is no other path's."""
     carried: set[Pair] = field(default_factory=set)
     """The paths that have returned since the heal and were not lost again."""
     holds: dict[Pair, Any] = field(default_factory=dict)
@@ -88,6 +101,7 @@ def _followed(trial: Trial, events: Iterable[Mapping[str, Any]]) -> _End:
             break
         link_was_up = kind == "link_up" or (link_was_up and kind != "link_down")
         pair = event.get("rank"), event.get("nic"), event.get("peer")
+        _count(end, kind, pair, event.get("cause"))
         if lost:
             end.carried = end.carried - {pair} if kind == "path_down" else set()
             end.holds = {one: cause for one, cause in end.holds.items() if kind == "path_down" and one != pair}
@@ -99,9 +113,29 @@ def _followed(trial: Trial, events: Iterable[Mapping[str, Any]]) -> _End:
             passed = end.holds.pop(pair, None) == PROBATION and not end.holds
             healed = link_was_up or t_ns >= began_ns
             end.carried |= {pair} if healed else set()
-            if FLAPPING not in end.holds.values() and end.found_ns is None and (healed or passed):
+            whole = FLAPPING not in end.holds.values() and not any(end.lost.values())
+            if whole and end.found_ns is None and (healed or passed):
                 end.found_ns = t_ns
     return end
+
+
+def _count(end: _End, kind: str, pair: Pair, cause: Any) -> None:
+    """Counts the paths that are lost. A core tells the loss of a path once, until it has told its return or, of one
+    that was lost too often, that it holds it back."""
+    if kind == "path_down":
+        known = next((of for of in (end.detours, end.tried) if of[pair] > 0), None)
+        if known is None:
+            end.lost[pair] += 1
+        else:
+            known[pair] -= 1
+    elif kind == "path_held" and cause == FLAPPING and end.lost[pair] > end.tried[pair]:
+        end.tried[pair] += 1
+    elif kind == "path_returned":
+        end.tried[pair] = max(0, end.tried[pair] - 1)
+        if end.lost[pair] > 0:
+            end.lost[pair] -= 1
+        elif pair not in end.holds and pair not in end.lost:
+            end.detours[pair] += 1
 
 
 def lasted_ns(trial: Trial) -> float:

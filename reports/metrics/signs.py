@@ -1,12 +1,15 @@
 """When each sign of a failure appeared: noticed, moved to other NICs, traffic back, stopped, in use again."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from math import inf
 
 from reports import stats
 from reports.metrics import returned
 from reports.metrics.metric import NOT_COMPARED, Metric
 from reports.metrics.view import View
+
+NOTICED = ("path_down", "path_held", "copied")
+"""The kinds of the core's events that say that it noticed a loss."""
 
 
 def _sign(*kinds: str) -> Callable[[View], float | None]:
@@ -15,18 +18,24 @@ def _sign(*kinds: str) -> Callable[[View], float | None]:
     it goes round a NIC before it is sure of its loss."""
 
     def sign(view: View) -> float | None:
-        fault, effect_ns = view.trial.fault, view.effect_ns
-        if fault is None or effect_ns is None:
-            return None
-        own = (e for e in view.events if not fault.nic or e.get("nic") in (fault.nic, "", None))
-        times = (e["t_ns"] for e in own if e.get("kind") in kinds)
-        first = next((t_ns for t_ns in times if fault.t_before_ns <= t_ns < _first_loss_end_ns(view)), None)
-        if first is None:
+        told_ns = _told_ns(view, kinds)
+        if told_ns is None:
             return None
         back_ns = view.recovery.took_ns if view.recovery is not None and view.recovery.took_ns > 0 else inf
-        return max(0.0, min(float(first - effect_ns), back_ns)) / 1e6
+        return min(told_ns, back_ns) / 1e6
 
     return sign
+
+
+def _told_ns(view: View, kinds: Container[str]) -> float | None:
+    """From the fault's effect to the first event of these `kinds` and of its NIC, within its first loss."""
+    fault, effect_ns = view.trial.fault, view.effect_ns
+    if fault is None or effect_ns is None:
+        return None
+    own = (e for e in view.events if not fault.nic or e.get("nic") in (fault.nic, "", None))
+    times = (e["t_ns"] for e in own if e.get("kind") in kinds)
+    first = next((t_ns for t_ns in times if fault.t_before_ns <= t_ns < _first_loss_end_ns(view)), None)
+    return None if first is None else max(0.0, float(first - effect_ns))
 
 
 def _first_loss_end_ns(view: View) -> float:
@@ -58,10 +67,7 @@ def _not_returned_for(view: View) -> float | None:
     """From the heal to the end of the trial, or to the next fault of the NIC. None of a NIC that carried nothing
     before: only who used it waits for its return."""
     fault = view.trial.fault
-    if fault is None or fault.heal_ns is None or not fault.nic:
-        return None
-    paths = (e for e in view.events if e.get("nic") == fault.nic and e["t_ns"] >= fault.t_before_ns)
-    if not any(event.get("kind") in ("path_down", "path_held") for event in paths):
+    if fault is None or fault.heal_ns is None or not view.used_nic:
         return None
     lasted_ns = returned.lasted_ns(view.trial)
     return lasted_ns / 1e6 if lasted_ns > 0 else None
@@ -72,7 +78,12 @@ def _recovered(view: View) -> float | None:
 
 
 def _recovered_at_most(view: View) -> float | None:
-    return None if view.recovery is None else view.recovery.most_ns / 1e6
+    """Where no stop is known, traffic may have been down until the loss was noticed, whatever else was sent before."""
+    found = view.recovery
+    if found is None:
+        return None
+    noticed_ns = _told_ns(view, NOTICED) if found.took_ns == 0 else None
+    return max(found.most_ns, noticed_ns or 0.0) / 1e6
 
 
 def by_mean(view: View) -> bool:
@@ -101,7 +112,7 @@ METRICS = (
         "from the fault's effect to its first sign in any core: a path lost or held, or chunks sent over another NIC "
         "as well (at most recover_ms, where traffic stopped; no value if the NIC carried again or was lost again "
         f"first; {UNSURE})",
-        _sign("path_down", "path_held", "copied"), of="some faulted trials", from_effect=True, tolerance=NOT_COMPARED,
+        _sign(*NOTICED), of="some faulted trials", from_effect=True, tolerance=NOT_COMPARED,
     ),
     Metric(
         "migrate_ms", "ms", "lower",
@@ -126,16 +137,18 @@ METRICS = (
     Metric(
         "recover_most_ms", "ms", "lower",
         "what recover_ms is at most (where that is 0: until the end of the longest pause right after the effect, which "
-        "may be a stop, or of a later one that was longer than every healthy iteration and pause, or the time between "
-        "samples if there was none; where the mean alone tells: what it tells, or the 10 ms of the mean if that is "
-        "more, or until the end of a hit iteration that ended within 20 ms)",
+        "may be a stop, or the time between samples if there was none, and not before the loss was noticed; where the "
+        "mean alone tells: what it tells, or the 10 ms of the mean if that is more, or until the end of a hit "
+        "iteration that ended within 20 ms; in any case until the end of a pause that was longer than every healthy "
+        "iteration and began before the next iteration ended)",
         _recovered_at_most, of="some faulted trials", from_effect=True, tolerance=NOT_COMPARED,
     ),
     Metric(
-        "return_ms", "ms", "lower", "from the heal until the NIC carries again (0: it did when the heal was over; one "
-        "that was lost too often lately is held back: until the hold is over; a probation that begins once it carries "
-        "again does not count; where a NIC that was used does not carry again before the trial ends, it is not known, "
-        "but more than the time from the heal to the end; no value where the NIC was not used)",
+        "return_ms", "ms", "lower", "from the heal until the NIC carries again, with every path of it that was lost "
+        "(0: it did when the heal was over; one that was lost too often lately is held back: until the hold is over; a "
+        "probation that begins once it carries again does not count; where a NIC that was used does not carry again "
+        "before the trial ends, or only some of its paths do, it is not known, but more than the time from the heal to "
+        "the end; no value where the NIC was not used)",
         _returned, of="some faulted trials", at_least=_not_returned_for, tolerance=NOT_COMPARED,
     ),
     Metric(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from reports import stats
 from reports.metrics.metric import NOT_COMPARED, Metric
-from reports.metrics.view import ONCE_HEALED, View
+from reports.metrics.view import IF_HIT, ONCE_HEALED, View
 from reports.trial import Iteration, Phase, Trial
 
 if TYPE_CHECKING:
@@ -164,7 +164,8 @@ METRICS = (
         _rate("before"), heading="healthy", short="before", workloads=ONLY,
     ),
     Metric(
-        "during_tokens_s", "tokens/s", "higher", "tokens (bytes) trained per second in the step that the fault hits",
+        "during_tokens_s", "tokens/s", "higher",
+        f"tokens (bytes) trained per second in the step that the fault hits ({IF_HIT})",
         _rate("hit"), of="trials that went on", heading="hit", workloads=ONLY, tolerance=NOT_COMPARED,
     ),
     Metric(

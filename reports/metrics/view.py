@@ -3,12 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import inf
+from math import inf, nan
 from typing import TYPE_CHECKING, Any
 
 from reports import stats
 from reports.after import After, after
 from reports.core_log import core_events
+from reports.effect import counts
 from reports.metrics import returned
 from reports.setting import Setting
 from reports.trial import Iteration, Phase, Trial
@@ -40,11 +41,17 @@ ONCE_HEALED = (
 DOUBTFUL = 0.05
 """The share of the healthy time by which a fault may seem to save time."""
 
+IF_HIT = "no value if several are, and the effect may lie anywhere in more than 10 ms and in half of their time or more"
+"""When it is not known which iterations are hit (`reports.effect`)."""
+
 DIFFER = "the iterations before the fault differ too much among themselves"
 """Why a mean is none to compare with, whichever way the cost then seems to err; every other reason makes it too low."""
 
 SLOWER = "the iterations before the fault were slower than those after it"
 """Why the medians are none to compare with either."""
+
+SLOWER_THAN_REPAIRED = "the iterations before the fault were slower than those after its repair"
+"""Why the mean before the fault is none to compare with where both should be healthy."""
 
 NO_TABLE: "Callable[[], pd.DataFrame | None]" = lambda: None  # noqa: E731 - a value, as its type says
 
@@ -220,10 +227,22 @@ class View:
         """Between failures that come and go, everything may be healed for a while; that is no repair."""
         items = [i for i in self._by_phase.get("repaired", []) if not self.comes_and_goes or i.t_ns >= self._healed_ns]
         fault = self.trial.fault
-        returned_ns = returned.returned_ns(self.trial, self.events)
-        if returned_ns is None or fault is None or fault.heal_ns is None:
+        if self._returned_ns is None or fault is None or fault.heal_ns is None:
             return items
-        return [i for i in items if i.t_ns >= fault.heal_ns + returned_ns]
+        return [i for i in items if i.t_ns >= fault.heal_ns + self._returned_ns]
+
+    @cached_property
+    def _returned_ns(self) -> int | None:
+        return returned.returned_ns(self.trial, self.events)
+
+    @cached_property
+    def used_nic(self) -> bool:
+        """Whether a core tells that a path of the struck NIC was lost or held: only who used it waits for it."""
+        fault = self.trial.fault
+        if fault is None or not fault.nic:
+            return False
+        paths = (e for e in self.events if e.get("nic") == fault.nic and e["t_ns"] >= fault.t_before_ns)
+        return any(event.get("kind") in ("path_down", "path_held") for event in paths)
 
     @cached_property
     def _by_phase(self) -> dict[Phase, list[Iteration]]:
@@ -248,11 +267,20 @@ class View:
 
         That is the median (`reports.stats.typical`). Of several iterations that are hit it is the mean, since one of
         them may have stood still for all; nor does a median tell the fast and the slow ones after a fault that comes
-        and goes.
+        and goes. NaN as well where it is not known which are hit.
         """
+        if phase == "hit" and not self.knows_hit:
+            return nan
         durations = self.durations_ns(phase)
         averaged = phase == "hit" or (self.comes_and_goes and phase == "after")
         return stats.mean(durations) if averaged else stats.typical(durations)
+
+    @cached_property
+    def knows_hit(self) -> bool:
+        """Whether those that count as hit were: several may have run healthily in the interval in which the effect may
+        lie, so they count if together they are long enough for a time from the effect."""
+        durations = self.durations_ns("hit")
+        return len(durations) < 2 or counts(self.trial, sum(durations) / 1e6)
 
     def usual_gbs(self, phase: Phase) -> float | None:
         """The bus bandwidth of an iteration of the typical duration in `phase`; None if it has none."""
@@ -286,7 +314,18 @@ class View:
         # The hit iteration may hide it in the mean, where the others are few or short.
         if self._medians_gain and count * (self.healthy_mean_ns - self.usual_ns("after")) > most_doubt_ns:
             return SLOWER
+        if self._gains_nothing and self._repaired_gain_ns > max(0.0, most_doubt_ns):
+            return SLOWER_THAN_REPAIRED
         return ""
+
+    @cached_property
+    def _repaired_gain_ns(self) -> float:
+        """By how much all iterations once everything is healed and its NIC carries again were faster than as many of
+        those before the fault, which are healthy as well; 0 where the NIC is not back."""
+        durations = self.durations_ns("repaired")
+        if not durations or (self.used_nic and self._returned_ns is None):
+            return 0.0
+        return len(durations) * self.healthy_mean_ns - sum(durations)
 
     @cached_property
     def _differ(self) -> bool:
@@ -308,10 +347,15 @@ class View:
     @cached_property
     def disturbed_slowdown(self) -> bool:
         """Whether T/T0 is not known either. Medians bear a few slow iterations, unless they say that a fault makes a
-        collective faster."""
+        collective faster. A mean bears that those before the fault were a little slower than those after the repair,
+        however much that comes to in all of them."""
         if not self.in_phase("after"):
             return False
-        return bool(self.disturbed) or self._differ if self.comes_and_goes else self._medians_gain
+        if not self.comes_and_goes:
+            return self._medians_gain
+        healthy_ns = len(self.in_phase("repaired")) * self.healthy_mean_ns
+        a_little = self.disturbed == SLOWER_THAN_REPAIRED and self._repaired_gain_ns <= DOUBTFUL * healthy_ns
+        return (bool(self.disturbed) and not a_little) or self._differ
 
     @property
     def reads_low(self) -> bool:

@@ -16,7 +16,7 @@ from reports.headline import headline
 from reports.held_back import held_back
 from reports.load import LoadedRun
 from reports.measures import trial_frame
-from reports.metrics import METRICS
+from reports.metrics import METRICS, cost
 from reports.metrics.metric import Metric
 from reports.metrics.view import View
 from reports.not_back import not_back, not_back_within
@@ -151,6 +151,21 @@ def test_nothing_is_noticed_later_than_traffic_was_back() -> None:
     assert METRICS["detect_ms"].value(Counted(logged())) is None, "no core told anything"
 
 
+def test_traffic_that_did_not_stop_for_sure_was_down_until_the_loss_was_noticed_at_most() -> None:
+    """A black hole read as recovered from after 20 ms at most and noticed after 82."""
+
+    class Counted(View):
+        recovery = Recovery(0.0, 20.0 * MS, by_mean=True)  # type: ignore[assignment]
+
+    at_most = METRICS["recover_most_ms"]
+    assert at_most.value(Counted(logged((82, "path_down", "b")))) == 82
+    assert at_most.value(Counted(logged((12, "path_down", "b")))) == 20
+    assert (
+        at_most.value(Counted(logged((56, "link_up", "b"), (60, "path_returned", "b"), (82, "path_down", "b")))) == 20
+    )
+    assert at_most.value(Counted(logged())) == 20
+
+
 def test_a_share_lost_that_is_not_known_is_counted_as_such() -> None:
     metric = METRICS["lost_share"]
     frame = pd.DataFrame({
@@ -207,9 +222,18 @@ def test_noticing_and_moving_are_of_the_first_loss(of: Trial, detect: float | No
         ),
         ([(61, "path_returned", "b"), (62, "path_held", "b"), (90, "path_returned", "b")], 30),
         ([(61, "path_returned", "b"), (62, "path_held", "c")], 1),
-        ([(61, "path_down", "b"), (63, "path_returned", "b"), (70, "path_down", "b"), (80, "path_held", "b")], 3),
+        (
+            [(20, "path_returned", "b"), (61, "path_down", "b"), (63, "path_returned", "b"), (70, "path_down", "b"),
+             (80, "path_held", "b")],
+            3,
+        ),
+        # Every connection has a path of its own between the same two ends.
+        ([(3, "path_down", "b"), (61, "path_returned", "b"), (80, "path_returned", "b")], 20),
+        ([(3, "path_down", "b"), (61, "path_returned", "b")], None),
+        ([(3, "path_down", "b"), (61, "path_returned", "b"), (63, "path_down", "b"), (80, "path_returned", "b"),
+          (85, "path_returned", "b")], 25),
     ],
-)
+)  # fmt: skip
 def test_a_nic_that_is_held_back_carries_again_when_the_hold_is_over(
     events: list[tuple[int, str, str]], expected: float | None
 ) -> None:
@@ -299,6 +323,56 @@ def test_a_return_that_the_other_end_of_a_held_path_tells_is_none(
         )
     healed = of.model_copy(update={"fault": of.fault.model_copy(update={"heal_ns": 90 * MS}), "core": core})
     assert value("return_ms", healed) == expected
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        # A path that is held because it was lost too often is lost once more: it is still one path.
+        ([(2, "path_down", "p"), (50, "path_held", "p"), (55, "path_down", "p"), (61, "path_returned", "p")], 1),
+        # A detour over another path makes way for the second of two connections.
+        ([(2, "path_down", "p"), (3, "path_down", "p"), (30, "path_returned", "q"), (61, "path_returned", "p"),
+          (62, "path_down", "q"), (65, "path_returned", "p")], 5),
+        ([(2, "path_down", "p"), (3, "path_down", "q"), (61, "path_returned", "p"), (65, "path_returned", "q")], 5),
+    ],
+)  # fmt: skip
+def test_a_nic_is_back_once_every_path_that_was_lost_has_returned(
+    events: list[tuple[int, str, str]], expected: float
+) -> None:
+    told = [
+        {"t_ns": (30 + ms) * MS, "kind": kind, "nic": "b", "peer": peer, "cause": "flapping"}
+        for ms, kind, peer in events
+    ]
+    assert value("return_ms", healed(logged(), 90).model_copy(update={"core": {"0": {"events": told}}})) == expected
+
+
+@pytest.mark.parametrize(
+    ("returned", "in_part"),
+    [
+        ([("0", "ip-b"), ("1", "ip-a")], True),  # one of two connections
+        ([("0", "ip-b")], False),  # its other end has not told the return
+        ([], False),
+    ],
+)
+def test_a_nic_of_which_some_paths_return_is_back_in_part(returned: list[tuple[str, str]], in_part: bool) -> None:
+    """It was told as back, and what followed as *repaired*, while it sent 1 Mbit/s: half the speed stood there."""
+    of = logged()
+    core: dict[str, Any] = {
+        rank: {
+            "nics": [{"name": "b", "address": own}],
+            "events": [{"t_ns": ms * MS, "kind": "path_down", "nic": "b", "peer": peer} for ms in (32, 33)],
+        }
+        for rank, own, peer in (("0", "ip-a", "ip-b"), ("1", "ip-b", "ip-a"))
+    }
+    for rank, peer in returned:
+        core[rank]["events"].append({"t_ns": 100 * MS, "kind": "path_returned", "nic": "b", "peer": peer})
+    last = of.iterations[-1].model_copy(update={"phase": "repaired", "t_ns": 95 * MS, "duration_ns": 55 * MS})
+    one = healed(of, 90).model_copy(update={"core": core, "iterations": (*of.iterations[:-1], last)})
+    assert value("return_ms", one) is None and METRICS["return_ms"].exceeds(View(one)) == 60
+    assert not_back_within(one) == f"b {'back in part only' if in_part else 'not back'} within 60 ms"
+    told = not_back([one])
+    assert ("Did not carry again before the trial ended: some paths of a b, while others did, by s" in told) == in_part
+    assert ("speeds" in told.lower()) and ("without what did not" in told) == in_part
 
 
 def test_a_trial_that_was_over_before_the_heal_tells_no_return() -> None:
@@ -395,6 +469,65 @@ def test_a_speed_after_the_repair_begins_when_the_nic_carries_again() -> None:
     short = late.model_copy(update={"iterations": late.iterations[:-2]})
     assert value("repaired_ms", short) is None, "none began once it carried"
     assert not_back([late, short]) == ""
+
+
+@pytest.mark.parametrize(
+    ("before", "hit", "after", "repaired", "lost", "slowdown"),
+    [
+        (20, 200, 40, 15, None, None),  # 200 ms until the repair, and -50 after it
+        (20, 60, 20, 15, None, None),  # 40 and -50: less than nothing, by less than 5 % of all
+        (20, 2000, 40, 15, 1950, 51.0),  # so much more that it says enough
+        (100, 120, 100, 98, None, 1.1),  # a little in each of them
+        (20, 200, 40, 20, 200, 6.0),
+        (20, 200, 40, 25, 250, 6.0),
+    ],
+)
+def test_healthy_iterations_before_the_fault_and_after_its_repair_have_to_agree(
+    before: int, hit: int, after: int, repaired: int, lost: float | None, slowdown: float | None
+) -> None:
+    """155 ms were told of gloo: 1303 until the repair, and -1148 after it."""
+    told = (*[("before", before)] * 4, ("hit", hit), ("after", after), *[("repaired", repaired)] * 10)
+    of = healed(trial(*told, kind="flap"), 4 * before + hit + after)
+    assert (value("lost_ms", of), value("slowdown", of)) == (lost, slowdown)
+    assert cost.reads_low(View(of)) == (lost is None)
+    why = "not known: the iterations before the fault were slower than those after its repair"
+    assert cost.not_known(View(of)).endswith(why) == (lost is None)
+    assert value("lost_ms", healed(trial(*told), 4 * before + hit + after)) == lost
+    assert value("lost_ms", of.model_copy(update={"workload": "training"})) is not None, "its steps may differ"
+
+
+def test_iterations_without_the_nic_that_is_not_back_do_not_say_what_healthy_is() -> None:
+    of = trial(*[("before", 20)] * 4, ("hit", 200), ("after", 40), *[("repaired", 15)] * 10)
+    events = [{"t_ns": 81 * MS, "kind": "path_down", "nic": "b"}]
+    out = healed(of, 320).model_copy(update={"core": {"0": {"events": events}}})
+    assert METRICS["return_ms"].exceeds(View(out)) == 150
+    assert value("lost_ms", out) == 150
+    late = {"t_ns": 400 * MS, "kind": "path_returned", "nic": "b"}  # with it, 4 of the 10 gain 20 ms
+    assert value("lost_ms", out.model_copy(update={"core": {"0": {"events": [*events, late]}}})) is None
+    late["t_ns"] = 440 * MS  # 2 gain 10 ms
+    assert value("lost_ms", out.model_copy(update={"core": {"0": {"events": [*events, late]}}})) == 150
+
+
+@pytest.mark.parametrize(
+    ("hit", "error_ms", "known"),
+    [
+        ([10] * 8 + [20], 40, False),  # eight of the nine may be healthy
+        ([10] * 8 + [200], 40, True),
+        ([10] * 8 + [20], 4, True),
+        ([60], 40, True),  # no other one can be meant
+    ],
+)
+def test_the_speed_of_the_iterations_that_are_hit_is_not_known_where_healthy_ones_may_be_among_them(
+    hit: list[int], error_ms: int, known: bool
+) -> None:
+    """An injection took 85 ms, in which 105 iterations ran: the speed with the fault was above the healthy one."""
+    of = trial(*[("before", 10)] * 3, *[("hit", ms) for ms in hit], *[("after", 15)] * 3)
+    effect = {"t_ns": (30 + error_ms) * MS, "error_ns": error_ms * MS}
+    of = of.model_copy(update={"evidence": Evidence.model_validate({"effects": [effect]})})
+    for name in ("hit_gbs", "hit_ms", "hit_cost_ms"):
+        assert (value(name, of) is not None) == known, name
+    assert value("after_gbs", of) == 10 / 15
+    assert value("lost_ms", of) == sum(hit) + 45 - 10 * (len(hit) + 3), "which of them are hit makes no difference"
 
 
 def test_a_healed_nic_that_is_held_back_is_told_with_its_reason() -> None:

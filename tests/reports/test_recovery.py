@@ -415,6 +415,11 @@ def test_a_late_stop_that_is_longer_than_any_healthy_iteration_is_the_faults(
     pause: tuple[int, int], told_now: tuple[float, float]
 ) -> None:
     """gloo sent on and then hung for 1.8 s, when the next step needed the lost link: 0 was told."""
+    assert told_late(long_trial(pause)) == told_now
+
+
+def long_trial(pause: tuple[int, int]) -> pd.DataFrame:
+    """600 ms before the fault with pauses of 9, and 1200 after it with one `pause`, in ms."""
     samples, at = paused(usual_ms=9), FAULT + 600 * MS
     later = samples[samples["t_ns"] >= FAULT]
     more = later.assign(t_ns=later["t_ns"] + (at - FAULT))
@@ -425,9 +430,49 @@ def test_a_late_stop_that_is_longer_than_any_healthy_iteration_is_the_faults(
     eth0 = samples["nic"] == "eth0"
     quiet = ((samples["t_ns"] - begin) / MS).clip(lower=0, upper=(end - begin) / MS) * 6_250
     samples["tx_bytes"] -= quiet.where(eth0, 0).astype("int64")
+    return samples
+
+
+def told_late(samples: pd.DataFrame) -> tuple[float, float]:
     after = FAULT + 200 * MS, FAULT + 1190 * MS
     hit_end, next_end = FAULT + 200 * MS, FAULT + 800 * MS
     rates = throughput(samples)
     found = recovery(rates, "host0", "eth1", FAULT, hit_end, after, HEALTHY, next_end_ns=next_end)
     assert found is not None
-    assert (found.took_ns / MS, found.most_ns / MS) == told_now
+    return found.took_ns / MS, found.most_ns / MS
+
+
+def test_a_healthy_sample_that_came_late_and_carried_traffic_is_no_pause() -> None:
+    """A black hole stopped both NICs for 63 ms, and a healthy sample of 67 ms beside a pause of 1 hid it: 0 was told,
+    20 at most, while the loss was noticed after 82."""
+    samples = long_trial((60, 350))
+    late = samples["t_ns"].between(FAULT - 180 * MS, FAULT - 80 * MS)
+    assert told_late(samples[~late]) == told_late(samples) == (350.0, 351.0)
+
+
+def test_a_late_pause_that_is_longer_than_every_healthy_iteration_raises_the_most() -> None:
+    """Also where traffic pauses for longer between iterations."""
+    samples, healthy = (
+        paused((20, 45), usual_ms=40),
+        [(FAULT + at * MS, FAULT + (at + 20) * MS) for at in range(-500, -19, 20)],
+    )
+    assert told(samples, healthy) == (0.0, 46.0)
+    assert told(paused((20, 38), usual_ms=40), healthy)[1] < 38, "shorter than an iteration"
+
+
+def test_a_stop_after_the_first_one_counts_as_well() -> None:
+    """Bursts came between the two, as in a black hole: the end of the first was told as the most."""
+    samples = paused((0, 31), (60, 350))
+    assert told(samples) == (350.0, 351.0)
+    since = (samples["t_ns"] - FAULT) / MS
+    samples.loc[(samples["nic"] == "eth1") & (since >= 0) & ~since.between(40, 55), "up"] = False
+    assert told(samples) == (31.0, 351.0), "the NIC came back meanwhile: it may be another loss"
+
+
+def test_of_two_late_stops_the_second_may_be_that_of_another_loss() -> None:
+    samples = paused((40, 70), (90, 130))
+    healthy = [(FAULT + at * MS, FAULT + (at + 20) * MS) for at in range(-500, -19, 20)]
+    assert told(samples, healthy) == (130.0, 131.0)
+    since = (samples["t_ns"] - FAULT) / MS
+    samples.loc[(samples["nic"] == "eth1") & (since >= 0) & ~since.between(75, 85), "up"] = False
+    assert told(samples, healthy) == (70.0, 131.0)

@@ -323,7 +323,7 @@ def _no_slowdown(faulted: pd.DataFrame) -> str:
     if slowed:
         return (
             "; how fast, against healthy iterations, is not known, because something else slowed these in "
-            f"{slowed} of {plural(len(faulted), 'trial')}"
+            f"{slowed} of {plural(len(faulted), 'trial')}{_nothing_after(faulted)}"
         )
     counts = _screen(faulted).counts
     went_on = faulted[faulted["status"] != "failed"]

@@ -622,6 +622,16 @@ def held_up(frame: pd.DataFrame, rows: "pd.Series[bool]") -> pd.DataFrame:
     return made
 
 
+def test_what_lasted_until_the_repair_is_told_beside_what_something_else_slowed(frame: pd.DataFrame) -> None:
+    own = frame[(frame["scenario"] == "flap") & (frame["size_bytes"] == SIZE)]
+    made = held_up(own, own["system"] == "balance")
+    first = made.index[made["system"] == "balance"][0]
+    made.loc[first, "disturbed_slowdown"], made.loc[first, "disturbed"] = True, "slowed"
+    (told,) = [text for text in sentences(made, []) if text.startswith("balance (")]
+    assert "something else slowed these in 1 of 4 trials; in 3 of 4 trials, " in told, told
+    assert "the iteration that was hit lasted until the repair" in told
+
+
 def test_a_system_that_stood_still_is_not_told_by_the_speed_of_another_size(frame: pd.DataFrame) -> None:
     """It went on at 0 % of its healthy speed, by one trial of a small size, and the table had none until the repair."""
     own = frame[frame["scenario"] == "flap"]

@@ -4,7 +4,7 @@ Pure."""
 from collections.abc import Iterable
 
 from reports.metrics import METRICS
-from reports.metrics.returned import FLAPPING, is_in_part
+from reports.metrics.returned import FLAPPING
 from reports.metrics.view import View
 from reports.trial import Trial
 from reports.wording import number, plural
@@ -17,7 +17,7 @@ def held_back(trials: Iterable[Trial]) -> str:
         view = View(trial)
         if trial.fault is not None and (found := _hold(view)) is not None:
             ms, to_the_end = found
-            nic, in_part = f"{trial.fault.host} {trial.fault.nic}", to_the_end and is_in_part(trial, view.events)
+            nic, in_part = f"{trial.fault.host} {trial.fault.nic}", to_the_end and view.back_in_part
             held.setdefault((trial.shown_system, nic, to_the_end, in_part), []).append(ms)
     if not held:
         return ""

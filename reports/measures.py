@@ -13,7 +13,7 @@ import pandas as pd
 from reports import model
 from reports.effect import effect_error_ms
 from reports.load import LoadedRun, counters, watched
-from reports.metrics import METRICS, cost, returned, serving, signs, training
+from reports.metrics import METRICS, cost, serving, signs, training
 from reports.metrics.correctness import checked
 from reports.metrics.view import NO_TABLE, View
 from reports.series import APART_NS, thinned
@@ -151,7 +151,7 @@ def _about(view: View, run: LoadedRun) -> dict[str, Any]:
         "effect_error_ms": effect_error_ms(trial),
         "comes_and_goes": view.comes_and_goes,
         "until_repair": view.until_repair,
-        "back_in_part": returned.is_in_part(trial, view.events),
+        "back_in_part": view.back_in_part,
         "hosts": setting.hosts,
         "ranks": setting.ranks,
         "nics": setting.nics,

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 
 from reports.held_back import held_back
 from reports.metrics import METRICS
-from reports.metrics.returned import is_in_part
 from reports.metrics.view import View
 from reports.trial import Trial
 from reports.wording import number, plural
@@ -16,11 +15,11 @@ def not_back(trials: Iterable[Trial]) -> str:
     held back to the end have their own (`reports.held_back`)."""
     out: dict[tuple[str, str, bool], list[float]] = {}
     for trial in trials:
-        if trial.fault is not None and (ms := _out_for(trial)) is not None and not held_back([trial]):
+        view = View(trial)
+        if trial.fault is not None and (ms := _out_for(view)) is not None and not held_back([trial]):
             nic = f"{trial.fault.host} {trial.fault.nic}"
-            in_part = is_in_part(trial, View(trial).events)
-            told_of = f"some paths of {nic}, while others did," if in_part else nic
-            out.setdefault((trial.shown_system, told_of, in_part), []).append(ms)
+            told_of = f"some paths of {nic}, while others did," if view.back_in_part else nic
+            out.setdefault((trial.shown_system, told_of, view.back_in_part), []).append(ms)
     told = [
         f"{nic} by {system} in {plural(len(times), 'trial')}, {_ends(times)} ms after the heal"
         for (system, nic, _), times in out.items()
@@ -36,10 +35,11 @@ def not_back(trials: Iterable[Trial]) -> str:
 
 def not_back_within(trial: Trial) -> str:
     """``eth1 not back within 34 ms``, of one trial; ``eth1 back in part only``, where other paths of it carry."""
-    ms = _out_for(trial)
+    view = View(trial)
+    ms = _out_for(view)
     if trial.fault is None or ms is None:
         return ""
-    how = "back in part only" if is_in_part(trial, View(trial).events) else "not back"
+    how = "back in part only" if view.back_in_part else "not back"
     return f"{trial.fault.nic} {how} within {number(ms)} ms"
 
 
@@ -49,11 +49,11 @@ def in_trials(not_back: int, in_part: int, of: int) -> str:
     return "; ".join(f"NIC {how} in {count} of {of}" for how, count in told.items() if count)
 
 
-def _out_for(trial: Trial) -> float | None:
+def _out_for(view: View) -> float | None:
     """From the heal to the end of a trial that has iterations after it, but no return of its NIC."""
-    if not any(i.phase == "repaired" for i in trial.iterations):
+    if not any(i.phase == "repaired" for i in view.trial.iterations):
         return None
-    return METRICS["return_ms"].exceeds(View(trial))
+    return METRICS["return_ms"].exceeds(view)
 
 
 def _ends(times: list[float]) -> str:

@@ -69,7 +69,7 @@ def is_gain(lost_share: float) -> bool:
 
 
 def _lost_share(view: View) -> float | None:
-    """Of a fault that comes and goes and stays this is T/T0 - 1, and no better known."""
+    """Of a fault that comes and goes to the end this is T/T0 - 1, and no better known."""
     lost, healthy_ms = _lost(view), len(view.since) * view.healthy_mean_ns / 1e6
     if view.comes_and_goes and view.disturbed_slowdown:
         return None

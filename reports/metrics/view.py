@@ -236,6 +236,11 @@ class View:
         return returned.returned_ns(self.trial, self.events)
 
     @cached_property
+    def back_in_part(self) -> bool:
+        """Whether some paths of the healed NIC carry again and others do not."""
+        return returned.is_in_part(self.trial, self.events)
+
+    @cached_property
     def used_nic(self) -> bool:
         """Whether a core tells that a path of the struck NIC was lost or held: only who used it waits for it."""
         fault = self.trial.fault

@@ -26,7 +26,6 @@ constexpr size_t kMaxGuests = 1024;
 constexpr size_t kMostEnded = 4096;
 constexpr size_t kMostPeers = 4096;
 constexpr uint64_t kManyDescriptors = 8192;  // 64 KiB of the kernel's memory
-constexpr int kFarewellMs = 1000;            // that streams over RDMA may take to say it
 constexpr int64_t kAcceptPauseNs = 100 * kMillisecond;
 
 template <typename T>
@@ -205,7 +204,7 @@ void Net::CloseConnections() {
   for (const auto& comm : comms) {
     while (comm->lingers()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  for (int i = 0; i < kFarewellMs && !verbs_.farewells.empty(); ++i) {
+  for (int i = 0; i < Farewells::kPatienceNs / kMillisecond && !verbs_.farewells.empty(); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }

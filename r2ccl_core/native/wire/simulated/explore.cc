@@ -44,10 +44,6 @@ class Play {
       programs_.push_back(std::make_unique<RingProgram>(scenario_, &world_, all));
     }
     for (int host = 0; host < scenario.hosts; ++host) {
-      programs_on_.emplace_back();
-      for (const auto& program : programs_) {
-        if (program->IsOn(host)) programs_on_.back().push_back(program.get());
-      }
       process(host).SetProgram([this, host] { RunPrograms(host); });
     }
     for (const TroubleEvent& event : scenario.troubles) Plan(event);
@@ -135,7 +131,7 @@ class Play {
       std::any_of(programs_.begin(), programs_.end(),
                   [&](const auto& program) { return program->Take(host, arrived.front()); });
     }
-    for (Program* program : programs_on_[static_cast<size_t>(host)]) program->Run(host);
+    for (const auto& program : programs_) program->Run(host);
   }
 
   void Plan(const TroubleEvent& event) {
@@ -402,7 +398,6 @@ class Play {
   uint64_t looks_ = 0;
   std::vector<std::unique_ptr<Process>> processes_;
   std::vector<std::unique_ptr<Program>> programs_;
-  std::vector<std::vector<Program*>> programs_on_;  // by host
 };
 
 }  // namespace

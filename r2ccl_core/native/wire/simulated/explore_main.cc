@@ -79,7 +79,7 @@ struct Options {
 constexpr char kHelp[] =
     "usage: r2ccl-explore [--seconds S | --runs N] [--first SEED] [--jobs N] [--no-shrink] [--digest] |\n"
     "           --seed SEED | --every 1|2\n"
-    "       r2ccl-explore --bench REPEATS | --failures SEEDS | --sick SEEDS | --repaired SEEDS | --slow SEEDS |\n"
+    "       r2ccl-explore --bench REPEATS | --failures N | --sick SEEDS | --repaired SEEDS | --slow SEEDS |\n"
     "           --alarms SEEDS [--jobs N]\n"
     "\n"
     "Runs the connections that ship in a simulated network that fails, seed after seed, until the time is over or a\n"
@@ -141,8 +141,12 @@ bool ToSeconds(const char* text, double* number) {
 bool Parse(int argc, char** argv, Options* options) {
   for (int i = 1; i < argc; ++i) {
     std::string name = argv[i];
-    if (name == "--no-shrink" || name == "--digest") {
-      (name == "--digest" ? options->digest : options->shrink) = name == "--digest";
+    if (name == "--no-shrink") {
+      options->shrink = false;
+      continue;
+    }
+    if (name == "--digest") {
+      options->digest = true;
       continue;
     }
     bool known = name == "--seconds" || name == "--runs" || name == "--first" || name == "--jobs" || name == "--seed" ||

@@ -48,7 +48,6 @@ class FlowProgram final : public Program {
   FlowProgram(const Scenario& scenario, size_t number, World* world, Process* from, Process* to);
   ~FlowProgram() override;
 
-  bool IsOn(int host) const override { return host == flow_.from || host == flow_.to; }
   void Run(int host) override;
   bool Take(int host, const std::shared_ptr<RecvComm>& comm) override {
     return host == flow_.to && receiver_->Take(comm);

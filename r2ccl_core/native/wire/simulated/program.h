@@ -33,8 +33,6 @@ class Buffer {
 class Program {
  public:
   virtual ~Program() = default;
-  // Whether it has anything to do on that host.
-  virtual bool IsOn(int host) const = 0;
   // Does on that host what it can now.
   virtual void Run(int host) = 0;
   // A connection came to that host. True: it is this program's.

@@ -20,7 +20,6 @@ class RingProgram final : public Program {
  public:
   RingProgram(const Scenario& scenario, World* world, const std::vector<Process*>& processes);
 
-  bool IsOn(int) const override { return true; }
   void Run(int host) override;
   bool Take(int host, const std::shared_ptr<RecvComm>& comm) override;
   bool IsOver() const override;

@@ -2,7 +2,6 @@
 #include "wire/simulated/socket_stream.h"
 
 #include <cstring>
-#include <string_view>
 #include <utility>
 
 namespace r2ccl::simulated {
@@ -76,11 +75,8 @@ void SocketStream::Wake() {
 }
 
 void SocketStream::Say(const std::string& frames) {
+  control_.Append(frames);
   end_ += frames.size();
-  // Mostly there is room for them, and nothing to be kept.
-  size_t said = !sending_ && control_.empty() ? socket_->Write(frames.data(), frames.size()) : 0;
-  if (said == frames.size()) return;
-  control_.Append(std::string_view(frames).substr(said));
   if (!sending_) FlushControl();
 }
 

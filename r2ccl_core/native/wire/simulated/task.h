@@ -27,11 +27,6 @@ class Task {
   ~Task() { Drop(); }
 
   void operator()() { kind_->run(room_); }
-  // Does it, and gives up what it holds.
-  void Finish() {
-    kind_->finish(room_);
-    kind_ = nullptr;
-  }
   // REQUIRES: it is empty.
   template <typename What>
   void Make(What&& what) {
@@ -54,17 +49,12 @@ class Task {
   static constexpr size_t kRoom = 96;
   struct Kind {
     void (*run)(void* what);
-    void (*finish)(void* what);
     void (*move)(void* from, void* to);  // nothing is left in `from`
     void (*drop)(void* what);
   };
   template <typename Kept>
   static constexpr Kind kKind{
       [](void* what) { (*static_cast<Kept*>(what))(); },
-      [](void* what) {
-        (*static_cast<Kept*>(what))();
-        static_cast<Kept*>(what)->~Kept();
-      },
       [](void* from, void* to) {
         new (to) Kept(std::move(*static_cast<Kept*>(from)));
         static_cast<Kept*>(from)->~Kept();

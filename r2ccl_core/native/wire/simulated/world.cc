@@ -63,7 +63,7 @@ Task& World::Add(int64_t when_ns, bool is_news) {
 
 void World::MakeEvents() {
   constexpr size_t kAtOnce = 64;  // a group of four hosts has about 300 of them
-  Event* events = all_events_.emplace_back(std::make_unique_for_overwrite<Event[]>(kAtOnce)).get();
+  Event* events = all_events_.emplace_back(std::make_unique<Event[]>(kAtOnce)).get();
   for (size_t i = 0; i < kAtOnce; ++i) events[i].next = std::exchange(free_event_, &events[i]);
 }
 
@@ -76,7 +76,8 @@ bool World::Step(int64_t until_ns) {
   news_ -= event->number % 2;
   ++events_;
   if (moments_ != nullptr && (moments_->empty() || moments_->back() != now_ns_)) moments_->push_back(now_ns_);
-  event->what.Finish();
+  event->what();
+  event->what.Drop();
   event->next = std::exchange(free_event_, event);
   return true;
 }

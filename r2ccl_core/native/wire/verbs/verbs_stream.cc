@@ -425,7 +425,7 @@ void VerbsStream::HangUp(const std::string& farewell) {
   reader_.Stop();
   // Until the other end's device has it. One that does not answer ends the queue by its own time-out.
   lingering_ = true;
-  shared_->farewells.Begin(weak_from_this(), Now());
+  shared_->farewells.Begin(self, Now());
   KickSelf();
 }
 
@@ -444,10 +444,9 @@ void VerbsStream::OnLateFarewell() {
   EndLinger();
 }
 
-void Farewells::Begin(std::weak_ptr<VerbsStream> stream, int64_t now_ns) {
-  const VerbsStream* key = stream.lock().get();
+void Farewells::Begin(const std::shared_ptr<VerbsStream>& stream, int64_t now_ns) {
   MutexLock lock(mutex_);
-  all_.push_back({key, std::move(stream), now_ns + kPatienceNs});
+  all_.push_back({stream.get(), stream, now_ns + kPatienceNs});
 }
 
 void Farewells::End(const VerbsStream* stream) {
@@ -464,10 +463,11 @@ void Farewells::Tick(int64_t now_ns) {
   std::vector<std::shared_ptr<VerbsStream>> late;
   {
     MutexLock lock(mutex_);
+    auto is_late = [now_ns](const One& one) { return now_ns > one.until_ns; };
     for (const One& one : all_) {
-      if (now_ns > one.until_ns) late.push_back(one.stream.lock());
+      if (is_late(one)) late.push_back(one.stream.lock());
     }
-    std::erase_if(all_, [now_ns](const One& one) { return now_ns > one.until_ns; });
+    std::erase_if(all_, is_late);
   }
   for (const auto& stream : late) {
     if (stream != nullptr) stream->OnLateFarewell();

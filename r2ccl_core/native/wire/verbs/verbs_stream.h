@@ -49,7 +49,7 @@ class Farewells {
  public:
   static constexpr int64_t kPatienceNs = 1000 * kMillisecond;
 
-  void Begin(std::weak_ptr<VerbsStream> stream, int64_t now_ns);
+  void Begin(const std::shared_ptr<VerbsStream>& stream, int64_t now_ns);
   void End(const VerbsStream* stream);
   bool empty();
   // Ends those that are late.

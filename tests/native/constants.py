@@ -218,7 +218,7 @@ def table(
         "limits of memory, planned shares, fail-stop mode, third\nhosts, processes that the machine keeps from running,"
         " what costs a processor, and what\nlasts for seconds. Unit tests fail without `kLimitInAbsences`,"
         " `kFailStopStallNs`, `kLeadBytes`, `kFarSlower`,\n`kLeastResent`, `kAloneBytes`, `kAloneFlight`,"
-        " `kAloneRun` and `kUnhurried`.\n\n| scenario | ms |\n|---|---|\n"
+        " `kAloneRun`, `kPacketBytes` and `kUnhurried`.\n\n| scenario | ms |\n|---|---|\n"
         + "\n".join(f"| {name} | {ms:.1f} |" for name, ms in normal.items())
         + f"\n\n| constant | value | file of failover/ | divided by {factor} | times {factor} |\n"
         + "|---|---|---|---|---|\n"

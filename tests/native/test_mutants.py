@@ -2,7 +2,8 @@
 
 import re
 
-from mutants import MUTANTS, NATIVE, TABLE, known_rows
+from mutants import NATIVE, TABLE, known_rows
+from planted import MUTANTS
 
 
 def test_each_mutant_changes_one_place_of_the_code() -> None:

@@ -191,6 +191,7 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
 
     // What is known of the way, by this path and others (way.h).
     Way* way = nullptr;
+    bool was_on_probation = false;   // at the last tick
     Lasting slow{kSlowNs};           // answers take much longer here than elsewhere
     Lasting no_faster{kNoFasterNs};  // as long as those of a pair took that is on probation for it
     bool late = false;               // something in this stream is, whatever other streams of the way bring

@@ -50,15 +50,17 @@ bool Comm::OthersShowDrains(const Path& path, int64_t now_ns) const {
 }
 
 // Bulk bears losses: more is on the way, which shows at once what is missing. A path that reorders packets seems to
-// lose them, so its answers have to be faster than now as well, or as fast as others'. What was lost before a probation
-// says nothing after it.
+// lose them, so its answers have to be faster than now as well, or as fast as others'. What was lost before the end of
+// a probation says nothing after it, of whichever connection that began it.
 void Comm::CheckLosses(Path& path, const Progress& progress, int64_t now_ns) {
-  bool may_begin = path.state == PathState::kUp && !path.way->on_probation();
+  bool on = path.way->on_probation();
+  if (std::exchange(path.was_on_probation, on) && !on) path.loss.Forget();
+  bool may_begin = path.state == PathState::kUp && !on;
   if (!may_begin || !path.loss.lossy() || OthersShowDrains(path, now_ns)) return;
   Elsewhere elsewhere = LookElsewhere(path);
   if (!elsewhere.any || elsewhere.lossy) return;
   int64_t slow_ns = std::max(progress.rtt_ns, SlowFromNs(elsewhere.answer_ns));
-  if (BeginProbation(path, now_ns, "packets are lost, elsewhere they are not", slow_ns)) path.loss.Forget();
+  BeginProbation(path, now_ns, "packets are lost, elsewhere they are not", slow_ns);
 }
 
 double Comm::MostCarried() const {

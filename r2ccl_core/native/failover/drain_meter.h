@@ -19,7 +19,8 @@ namespace r2ccl {
 // if it grew, the NIC would get work that it delays, again and again. The known rate grows no further than to the best
 // of the other NICs, even if that is only what they drained recently without being full: beside NICs that grew through
 // idle minutes, one that has just come back and been measured would look slow for ever. A NIC of which nothing is
-// acknowledged at all is silent, which this meter ignores: it will drain at its old rate when it is back.
+// acknowledged, or less than a packet, is silent, which this meter ignores: it will drain at its old rate when it is
+// back.
 class DrainMeter {
  public:
   explicit DrainMeter(Environment* environment) : environment_(environment), nics_(environment->nics.size()) {}
@@ -50,7 +51,7 @@ class DrainMeter {
       if (queued && seen.was_queued && idle_times == seen.idle_times) {
         nic.queued_ns.store(now_ns);
         if (moved < kEnoughBytes && now_ns - seen.since_ns < kLongestNs) continue;
-        if (moved > 0) nic.drain_bytes_per_ns.store(known == 0 ? rate : 0.7 * known + 0.3 * rate);
+        if (moved >= kPacketBytes) nic.drain_bytes_per_ns.store(known == 0 ? rate : 0.7 * known + 0.3 * rate);
       } else if (known > 0) {
         // With zero copy there are no trials (SendComm::TryWays).
         bool tried = environment_->params.mode == 2 && environment_->params.zero_copy_bytes == 0;
@@ -68,6 +69,7 @@ class DrainMeter {
   static constexpr double kGrowth = 1.02;     // doubles in about a third of a second
   // A NIC that is slow acknowledges few pieces in kSampleNs: it is watched until it has shown some, but not for ever.
   static constexpr double kEnoughBytes = 1 << 20;
+  static constexpr double kPacketBytes = 4096;
   static constexpr int64_t kLongestNs = 40'000'000;
   // What was so when the sample began that is not over yet.
   struct Seen {

@@ -92,6 +92,18 @@ TEST_F(DrainMeterTest, ASilentNicIsNotTakenForASlowOne) {
   EXPECT_GT(drain(1), 0.4);
 }
 
+// A few bytes got through where packets of full size did not. They are no rate, or nothing would go over it for seconds
+// once it is back: where there are no trials, what is known grows slowly.
+TEST_F(DrainMeterTest, AFewBytesAreNoRate) {
+  environment_.nic_states[1].in_flight_bytes = 1 << 20;
+  for (int i = 0; i < 30; ++i) {
+    now_ns_ += kStepNs;
+    environment_.nic_states[1].drained_bytes += 10;
+    meter_->Sample(now_ns_);
+  }
+  EXPECT_EQ(drain(1), 0);
+}
+
 // A chunk takes longer than a sample: its acknowledgement is no rate of its own.
 TEST_F(DrainMeterTest, ASlowNicIsKnownWellAlthoughItAcknowledgesSeldom) {
   constexpr double kTrue = 0.005;

@@ -10,7 +10,7 @@ from reports import stats
 from reports.after import After, after
 from reports.core_log import core_events
 from reports.effect import counts
-from reports.metrics import returned
+from reports.metrics import between, returned
 from reports.setting import Setting
 from reports.trial import Iteration, Phase, Trial
 
@@ -301,6 +301,13 @@ class View:
         return self.healthy_mean_ns if self.comes_and_goes else self.usual_ns("before")
 
     @cached_property
+    def lost_ns(self) -> float:
+        """How much longer everything since the first failure took than as many healthy iterations, with what it stood
+        still between two of them."""
+        healthy_ns = len(self.since) * self.healthy_mean_ns
+        return sum(i.duration_ns for i in self.since) - healthy_ns + between.stood_ns(self.trial)
+
+    @cached_property
     def disturbed(self) -> str:
         """Why the mean of the healthy iterations is none to compare with: something else slowed them. Empty: it is one.
 
@@ -310,7 +317,7 @@ class View:
         if not before or not self.since or not self.healthy_mean_ns:
             return ""
         count = len(self.since)
-        most_doubt_ns = stats.MOST_ERROR * (sum(i.duration_ns for i in self.since) - count * self.healthy_mean_ns)
+        most_doubt_ns = stats.MOST_ERROR * self.lost_ns
         if self._differ and count * stats.standard_error(before) > most_doubt_ns:
             return DIFFER
         faster = 1 - stats.mean(i.duration_ns for i in self.since) / self.healthy_mean_ns

@@ -509,6 +509,28 @@ def test_iterations_without_the_nic_that_is_not_back_do_not_say_what_healthy_is(
 
 
 @pytest.mark.parametrize(
+    ("pause", "of_hang", "lost"),
+    [
+        (2, 1800, 5 + 1798),
+        (2, 15, 5 + 13),
+        (2, 14, 5),  # a healthy machine may pause as long: an iteration and a pause together
+    ],
+)
+def test_a_hang_between_two_iterations_is_time_lost(pause: int, of_hang: int, lost: float) -> None:
+    """gloo ended the iteration that was hit and hung in the barrier before the next: 49 ms of 1800 were told."""
+    of = trial(*[("before", 10), ("before", 12), ("before", 11)], ("hit", 16), *[("after", 11)] * 3)
+    gaps = [0, *[pause] * 3, of_hang, pause, pause]
+    shifts = [sum(gaps[: at + 1]) * MS for at in range(len(gaps))]
+    rows = [i.model_copy(update={"t_ns": i.t_ns + by}) for i, by in zip(of.iterations, shifts, strict=True)]
+    assert of.fault is not None
+    fault = of.fault.model_copy(update={"t_before_ns": rows[3].t_ns, "t_after_ns": rows[3].t_ns})
+    hung = of.model_copy(update={"iterations": tuple(rows), "fault": fault, "evidence": Evidence(timed_whole=True)})
+    assert value("lost_ms", hung) == pytest.approx(lost)
+    for parts in (Evidence(), Evidence(timed_whole=False)):
+        assert value("lost_ms", hung.model_copy(update={"evidence": parts})) == 5, "the rest of it may be no pause"
+
+
+@pytest.mark.parametrize(
     ("hit", "error_ms", "known"),
     [
         ([10] * 8 + [20], 40, False),  # eight of the nine may be healthy

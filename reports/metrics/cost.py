@@ -2,7 +2,7 @@
 
 from reports import stats
 from reports.metrics.metric import ALIKE, NOT_COMPARED, Metric
-from reports.metrics.view import DIFFER, DOUBTFUL, IF_HIT, SLOWER, View
+from reports.metrics.view import DIFFER, DOUBTFUL, IF_HIT, View
 from reports.wording import plural
 
 GAIN = (
@@ -45,7 +45,7 @@ def not_known(view: View) -> str:
     """The same as a statement about the trial."""
     lost, slowdown = disturbed(view), disturbed_slowdown(view)
     what = " and ".join(["time lost"] * bool(lost) + ["T/T0"] * slowdown)
-    why = lost or (SLOWER if view.slowdown_reads_low else DIFFER)
+    why = lost or view.slower_by_medians or DIFFER
     return f"{what} not known: {why}" if what else ""
 
 

@@ -14,6 +14,7 @@ Only a switch between fault and heal counts, not the switch back after a repair.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from reports.trial import Iteration, Trial
@@ -49,3 +50,13 @@ def switched_ns(trial: Trial, events: Iterable[Mapping[str, Any]]) -> int | None
     until = trial.fault.heal_ns if trial.fault.heal_ns is not None else 2**63
     times = (e["t_ns"] for e in events if e.get("kind") == "switched")
     return min((int(t) for t in times if trial.fault.t_before_ns <= t < until), default=None)
+
+
+def switched_back_ns(trial: Trial, events: Iterable[Mapping[str, Any]]) -> float:
+    """From when the ranks run the schedule that they had before the fault again: the last switch, if it came after
+    everything was healed. Infinite if none did after one that came earlier, 0 if there was no switch at all."""
+    fault = trial.fault
+    times = [int(e["t_ns"]) for e in events if e.get("kind") == "switched" and fault and e["t_ns"] >= fault.t_before_ns]
+    healed_ns = max((inf if each.heal_ns is None else each.heal_ns for each in trial.faults), default=inf)
+    last_ns = max(times, default=0)
+    return last_ns if last_ns >= healed_ns or not times else inf

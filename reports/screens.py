@@ -6,12 +6,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from reports import cells, served
 from reports.cells import Cell
 from reports.headline import Line
 from reports.metrics import METRICS
 from reports.metrics.metric import ALIKE
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 REPAIRED = "repaired"
 """The column of the speed after the repair, where a trial has one."""
@@ -262,3 +266,8 @@ def screen_for(workloads: Iterable[str], is_known: Callable[[str], bool]) -> Scr
     found = alone or (MIXED if not kinds or "training" in kinds else UNTRAINED,)
     has_one = (one for one in found if is_known(one.panels[0].hollow) or is_known(one.panels[0].full))
     return next(has_one, found[0])
+
+
+def screen_of_trials(frame: "pd.DataFrame") -> Screen:
+    """The screen of these trials."""
+    return screen_for(frame["workload"], lambda metric: bool(frame[metric].notna().any()))

@@ -21,6 +21,8 @@ MIN_PAIRS = 3
 """With fewer pairs than this, no difference is stated."""
 MOST_PAIRS = 1000
 """More repeats than this are impractical."""
+MEDIAN_OF = 3
+"""A median of fewer is a mean, or a single value, and bears no slow iteration."""
 MOST_ERROR = 0.1
 """A number that may be wrong by a larger share of itself is not known."""
 MIN_EFFECT = 0.01

@@ -85,6 +85,9 @@ class Evidence(BaseModel):
     """Whether the scenario, as the experiment has it, consists of several failures, however many the trial lived to."""
     comes_and_goes: bool | None = None
     """Whether something that breaks in the scenario works again before the end, and may break once more."""
+    timed_whole: bool | None = None
+    """Whether the durations of its iterations reach to their ends, so that the time to the next is between them. A
+    program of its own may time a part only (nccl-tests). None: recorded by an older program."""
     in_flight: bool | None = None
     struck_iteration: Int64 | None = None
     dead_nic_tx_after: Int64 | None = None

@@ -1,7 +1,7 @@
 """Numbers as people read them: three digits, no exponent, the correct sign, a dash for an unknown value."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from r2ccl_core.units import format_size
 
@@ -121,3 +121,18 @@ def tally(ends: Iterable[tuple[str, bool]]) -> str:
 def at_size(size_bytes: int) -> str:
     """`` at 64MiB`` to follow a name; empty for a workload without a size."""
     return f" at {format_size(size_bytes)}" if size_bytes else ""
+
+
+def comma_size(size_bytes: int) -> str:
+    """``, 64MiB`` behind a place; empty for a workload without a size."""
+    return f", {sized(size_bytes)}" if size_bytes else ""
+
+
+def range_of(values: Sequence[float]) -> str:
+    """``3``, or ``3 to 5`` from the least to the greatest."""
+    return " to ".join(dict.fromkeys(map(number, ends_of(values))))
+
+
+def ends_of(values: Sequence[float]) -> tuple[float, float]:
+    """The least and the greatest."""
+    return min(values), max(values)

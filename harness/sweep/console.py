@@ -20,6 +20,7 @@ from harness.sweep.plan import Trial
 from harness.sweep.run_folder import RunFolder
 from harness.sweep.summary import SHORT, Line, table, told
 from harness.terminal import fits, folded, is_narrow, width
+from reports import stats
 from reports import trial as stored
 from reports.metrics import METRICS
 from reports.metrics.cost import not_known
@@ -214,10 +215,6 @@ def _rest(size_bytes: int, axes: Mapping[str, str], scenario: str, repeat: int) 
     return f"{sized(size_bytes):>7}{points}{'' if scenario == HEALTHY else f' {scenario}'} r{repeat}"
 
 
-MEDIAN_OF = 3
-"""A median of fewer is a mean, or a single value, and bears no slow iteration."""
-
-
 def trial_line(record: stored.Trial, seconds: float, widths: _Widths = NO_WIDTHS) -> str:
     """One attempt in one line."""
     rest = _rest(record.size_bytes, record.axes, record.scenario, record.repeat)
@@ -240,7 +237,7 @@ def trial_line(record: stored.Trial, seconds: float, widths: _Widths = NO_WIDTHS
 def _few_left(view: View) -> str:
     """``repaired of 1 iteration``, where the NIC returned so late that no median is made of what is left."""
     left = len(view.in_phase("repaired"))
-    return f"repaired of {plural(left, 'iteration')}" if 0 < left < MEDIAN_OF else ""
+    return f"repaired of {plural(left, 'iteration')}" if 0 < left < stats.MEDIAN_OF else ""
 
 
 def _title(lines: Sequence[Line], less: Collection[str] = ()) -> str:

@@ -15,13 +15,14 @@ from faults.registry import create
 from harness.backends.base import Job
 from harness.backends.registry import BACKENDS
 from harness.backends.simulate import SIMULATE
+from harness.backends.torch import timed_nics
 from harness.experiment.fault_tables import FaultModel
 from harness.experiment.model import Experiment
 from harness.hosts.base import Nic
 from harness.sweep.plan import Trial
-from harness.sweep.scenario import Injection, injections
+from harness.sweep.scenario import BUSIEST, Injection, injections, reach
 from harness.sweep.targets import planned
-from harness.systems.catalogue import CORE_ON_HOSTS, GIVE_UP, GIVE_UP_MS, sockets_carry_data
+from harness.systems.catalogue import CATALOGUE, CORE_ON_HOSTS, GIVE_UP, GIVE_UP_MS, sockets_carry_data
 from harness.workloads.collective import FAULTED_S, CollectiveWorkload, are_few
 from r2ccl_core.units import format_size
 from reports.metrics.view import LOSES_A_NIC
@@ -64,6 +65,7 @@ def warnings(trials: Sequence[Trial]) -> Iterator[str]:
     yield from _few_healthy(trials)
     yield from _none_healthy(trials)
     yield from _last_nic(trials)
+    yield from _never_used(trials)
     yield from _gives_up_later(trials)
 
 
@@ -223,6 +225,39 @@ def _last_nic(trials: Sequence[Trial]) -> Iterator[str]:
             f"warning: the fault takes the only NIC of {host} in {_counted(len(found), 'trial')}, after which no "
             f"system goes on, and {first.system.name} is expected to; give hosts two NICs or more, or the fault a lasts"
         )
+
+
+def _never_used(trials: Sequence[Trial]) -> Iterator[str]:
+    """Warns of faults that hit only NICs that their system uses for no timed collective: nothing shows that they hit,
+    so that every attempt is inconclusive."""
+    found: dict[str, list[tuple[str, Sequence[int]]]] = defaultdict(list)
+    for trial in trials:
+        if idle := _idle(trial):
+            found[trial.system.name].append(idle)
+    for system, struck in found.items():
+        nic, rails = struck[0]
+        yield (
+            f"warning: {_counted(len(struck), 'trial')} of {system} will be inconclusive: the fault hits {nic}, which "
+            f"carries none of its collectives; write rail = {' or '.join(map(str, rails))} instead"
+        )
+
+
+def _idle(trial: Trial) -> tuple[str, Sequence[int]] | None:
+    """An aimed target of the trial that its system never uses, and the rails that it uses; None if there is none."""
+    experiment, fault, use = trial.variant.experiment, trial.fault, trial.system.use
+    workload = experiment.workload
+    if fault is None or fault.by_chance or use is None or not isinstance(workload, CollectiveWorkload):
+        return None
+    if not CATALOGUE[use].nics_in_turn:
+        return None
+    hosts = named_nics(experiment)
+    used = {
+        host: [nics[at] for at in timed_nics(workload.collective, len(nics))] for host, nics in hosts.items() if nics
+    }
+    carry = {(host, name) for host, nics in used.items() for name in (BUSIEST, *(nic.name for nic in nics))}
+    aimed = [one for one in injections(fault, hosts, trial.seed, math.inf) if one.aimed and one.host in used]
+    idle = next((one for one in aimed if carry.isdisjoint(reach(one, hosts))), None)
+    return None if idle is None else (f"{idle.host} {idle.nic}", [nic.rail for nic in used[idle.host]])
 
 
 def _gives_up_later(trials: Sequence[Trial]) -> Iterator[str]:

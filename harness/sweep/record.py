@@ -22,7 +22,8 @@ def record_of(outcome: Outcome, workload: Workload) -> stored.Trial:
     """Everything of `outcome` that is stored, except counters and logs."""
     judgement, facts = outcome.judgement, outcome.facts
     lasted = {name: round(seconds, 4) for name, seconds in outcome.seconds.items()}
-    more = {"step_seconds": lasted} | _clocks(outcome) | _planned(outcome.trial)
+    whole = all(timed.measured_ns is None for record in facts.ranks for timed in record.finished.values())
+    more = {"step_seconds": lasted, "timed_whole": whole} | _clocks(outcome) | _planned(outcome.trial)
     return stored.Trial(
         **_head(outcome.trial, outcome.attempt, workload),
         status=judgement.status,

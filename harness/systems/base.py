@@ -33,3 +33,5 @@ class System:
     """The name that the log must show as the network used; None: any network."""
     path: Literal["none", "plugin", "library"] = "none"
     """The object that the experiment's `path` names, if the system takes one."""
+    nics_in_turn: bool = False
+    """Whether one NIC carries each operation, and the next NIC the next one; otherwise all NICs may carry each."""

@@ -158,6 +158,7 @@ ENTRIES = (
         0,
         "failed",
         network="gloo",
+        nics_in_turn=True,
     ),
 )
 

@@ -31,6 +31,7 @@ def described(entry: System) -> dict[str, Any]:
         "expect_on_fault": entry.expect_on_fault,
         "env": dict(entry.env),
         "network": entry.network,
+        "nics_in_turn": entry.nics_in_turn,
         "path": None if entry.path == "none" else entry.path,
     }
 
@@ -49,6 +50,7 @@ def _facts(entry: System) -> Iterator[tuple[str, str]]:
     yield "needs", entry.needs
     yield "environment", " ".join(f"{name}={value}" for name, value in entry.env.items())
     yield "network", _network(entry)
+    yield "NICs", "one carries each operation, and the next NIC the next one" if entry.nics_in_turn else ""
     yield "on a fault", "goes on" if entry.expect_on_fault == "ok" else "stops"
 
 

@@ -2,7 +2,7 @@
 
 from reports import stats
 from reports.metrics.metric import ALIKE, NOT_COMPARED, Metric
-from reports.metrics.view import DIFFER, DOUBTFUL, IF_HIT, SLOWER, View
+from reports.metrics.view import DIFFER, DOUBTFUL, IF_HIT, View
 from reports.wording import plural
 
 GAIN = (
@@ -13,10 +13,9 @@ GAIN = (
 
 
 def _lost(view: View) -> float | None:
-    """How much longer everything since the first failure took than the same number of healthy iterations."""
     if view.trial.fault is None or not view.since or view.disturbed:
         return None
-    return (sum(i.duration_ns for i in view.since) - len(view.since) * view.healthy_mean_ns) / 1e6
+    return view.lost_ns / 1e6
 
 
 def _is_compared(view: View) -> bool:
@@ -46,7 +45,7 @@ def not_known(view: View) -> str:
     """The same as a statement about the trial."""
     lost, slowdown = disturbed(view), disturbed_slowdown(view)
     what = " and ".join(["time lost"] * bool(lost) + ["T/T0"] * slowdown)
-    why = lost or (SLOWER if view.slowdown_reads_low else DIFFER)
+    why = lost or view.slower_by_medians or DIFFER
     return f"{what} not known: {why}" if what else ""
 
 
@@ -115,7 +114,8 @@ def _stall(view: View) -> float | None:
 METRICS = (
     Metric(
         "lost_ms", "ms", "lower", "time lost: additional time of all iterations from the first hit one to the end of "
-        "the trial, against as many healthy ones (of their mean)",
+        "the trial, against as many healthy ones (of their mean), and between them where that was longer than the "
+        "longest healthy iteration and the longest healthy time between two together",
         _lost, of="trials that went on", heading="time lost", short="lost", workloads=ALIKE, against_healthy=True,
         tolerance=NOT_COMPARED,
     ),

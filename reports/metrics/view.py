@@ -7,10 +7,10 @@ from math import inf, nan
 from typing import TYPE_CHECKING, Any
 
 from reports import stats
-from reports.after import After, after
+from reports.after import After, after, switched_back_ns
 from reports.core_log import core_events
 from reports.effect import counts
-from reports.metrics import returned
+from reports.metrics import between, returned
 from reports.setting import Setting
 from reports.trial import Iteration, Phase, Trial
 
@@ -301,6 +301,13 @@ class View:
         return self.healthy_mean_ns if self.comes_and_goes else self.usual_ns("before")
 
     @cached_property
+    def lost_ns(self) -> float:
+        """How much longer everything since the first failure took than as many healthy iterations, with what it stood
+        still between two of them."""
+        healthy_ns = len(self.since) * self.healthy_mean_ns
+        return sum(i.duration_ns for i in self.since) - healthy_ns + between.stood_ns(self.trial)
+
+    @cached_property
     def disturbed(self) -> str:
         """Why the mean of the healthy iterations is none to compare with: something else slowed them. Empty: it is one.
 
@@ -310,7 +317,7 @@ class View:
         if not before or not self.since or not self.healthy_mean_ns:
             return ""
         count = len(self.since)
-        most_doubt_ns = stats.MOST_ERROR * (sum(i.duration_ns for i in self.since) - count * self.healthy_mean_ns)
+        most_doubt_ns = stats.MOST_ERROR * self.lost_ns
         if self._differ and count * stats.standard_error(before) > most_doubt_ns:
             return DIFFER
         faster = 1 - stats.mean(i.duration_ns for i in self.since) / self.healthy_mean_ns
@@ -319,18 +326,27 @@ class View:
         # The hit iteration may hide it in the mean, where the others are few or short.
         if self._medians_gain and count * (self.healthy_mean_ns - self.usual_ns("after")) > most_doubt_ns:
             return SLOWER
-        if self._gains_nothing and self._repaired_gain_ns > max(0.0, most_doubt_ns):
+        # Where nothing can be gained, less than nothing lost is a doubt already.
+        most_doubt_ns = max(0.0, most_doubt_ns) if self._gains_nothing else abs(most_doubt_ns)
+        if self._repaired_gain_ns > most_doubt_ns:
             return SLOWER_THAN_REPAIRED
         return ""
 
     @cached_property
+    def _healthy_again_ns(self) -> Sequence[int]:
+        """The durations of iterations that do as much as those before the fault, by the same schedule and with every
+        NIC: once everything is healed, its NIC carries again, and ranks that switched have switched back."""
+        comparable = self.trial.workload == "collective" and self.trial.simulated is None
+        if not comparable or (self.used_nic and self._returned_ns is None):
+            return []
+        back_ns = switched_back_ns(self.trial, self.events)
+        return [i.duration_ns for i in self.in_phase("repaired") if i.t_ns >= back_ns]
+
+    @cached_property
     def _repaired_gain_ns(self) -> float:
-        """By how much all iterations once everything is healed and its NIC carries again were faster than as many of
-        those before the fault, which are healthy as well; 0 where the NIC is not back."""
-        durations = self.durations_ns("repaired")
-        if not durations or (self.used_nic and self._returned_ns is None):
-            return 0.0
-        return len(durations) * self.healthy_mean_ns - sum(durations)
+        """By how much all iterations that are healthy again were faster than as many of those before the fault."""
+        durations = self._healthy_again_ns
+        return len(durations) * self.healthy_mean_ns - sum(durations) if durations else 0.0
 
     @cached_property
     def _differ(self) -> bool:
@@ -357,8 +373,8 @@ class View:
         if not self.in_phase("after"):
             return False
         if not self.comes_and_goes:
-            return self._medians_gain
-        healthy_ns = len(self.in_phase("repaired")) * self.healthy_mean_ns
+            return bool(self.slower_by_medians)
+        healthy_ns = len(self._healthy_again_ns) * self.healthy_mean_ns
         a_little = self.disturbed == SLOWER_THAN_REPAIRED and self._repaired_gain_ns <= DOUBTFUL * healthy_ns
         return (bool(self.disturbed) and not a_little) or self._differ
 
@@ -370,7 +386,21 @@ class View:
     @property
     def slowdown_reads_low(self) -> bool:
         """Whether the same is true of T/T0."""
-        return self.reads_low if self.comes_and_goes else self._medians_gain
+        return self.reads_low if self.comes_and_goes else bool(self.slower_by_medians)
+
+    @cached_property
+    def slower_by_medians(self) -> str:
+        """Why the median before the fault is too long for T/T0: it is above the one after, where a fault cannot save
+        time, or above that of iterations that are healthy again, by more than a tenth of what one lost. Empty: it is
+        not."""
+        if self._medians_gain:
+            return SLOWER
+        if len(self._healthy_again_ns) < stats.MEDIAN_OF:
+            return ""
+        gain_ns = self.healthy_ns - stats.typical(self._healthy_again_ns)
+        lost_ns = abs(self.usual_ns("after") - self.healthy_ns)
+        is_slower = gain_ns > max(DOUBTFUL * self.healthy_ns, stats.MOST_ERROR * lost_ns)
+        return SLOWER_THAN_REPAIRED if is_slower else ""
 
     @cached_property
     def _medians_gain(self) -> bool:

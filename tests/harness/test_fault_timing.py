@@ -293,3 +293,28 @@ def test_a_dry_run_warns_of_a_fault_that_takes_a_hosts_only_nic_from_a_system_th
     assert not warning("cluster.nics=1", 'fault.expect={balance = "failed", hot_repair = "failed"}')
     assert not warning("cluster.nics=1", "fault.kind=delay")
     assert not warning("cluster.nics=2")
+
+
+def test_a_dry_run_warns_of_a_fault_on_a_nic_that_its_system_never_uses() -> None:
+    """gloo: barriers between the collectives take turns with them, so that an even number of NICs has every collective
+    on the same half."""
+
+    def warning(*settings: str) -> list[str]:
+        experiment = load(EXPERIMENTS / "torch_gloo.toml", ["fault.rail=1", *settings])
+        return [line for line in lines(experiment, plan(experiment)) if "none of its collectives" in line]
+
+    assert warning() == [
+        "warning: 2 trials of gloo will be inconclusive: the fault hits host1 eth1, which carries none of its "
+        "collectives; write rail = 0 instead"
+    ]
+    assert "write rail = 0 or 2 instead" in warning("cluster.nics=4")[0]
+    assert "host1 eth1" in warning("fault.kind=switch_outage")[0], "on every host"
+    assert not warning("cluster.nics=3"), "every NIC has its turn"
+    assert warning("cluster.nics=3", "workload.collective=sendrecv"), "messages take no turn"
+    assert not warning("fault.rail=0") and not warning("system=[{use='balance'}]")
+    busiest = 'fault=[{kind="nic_down", host="host1", nic="busiest", at_progress=0.5}]'
+    assert not warning(busiest) and not warning(
+        busiest.replace("nic_down", "host_isolate").replace(', nic="busiest"', "")
+    )
+    drawn = warning(busiest.replace("busiest", "random"), "sweep.repeats=40")
+    assert 5 < int(drawn[0].split()[1]) < 35, "those that are drawn on it"

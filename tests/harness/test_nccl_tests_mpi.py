@@ -149,6 +149,7 @@ def test_a_failure_of_the_first_rail_hits_the_collective_and_no_launcher(
     assert "Test NCCL failure common.cu:621 'remote process exited" in stopped.reason
     assert (slowed.status, len(slowed.iterations)) == ("ok", 6), slowed.reason
     assert all(iteration.wrong == 0 for iteration in slowed.iterations)
+    assert slowed.evidence.timed_whole is False, "a row times a part of its cycle"
     for record in (stopped, slowed):
         (carried,) = record.evidence.strikes[0]["carried"]
         assert (carried["host"], carried["nic"]) == ("host1", "eth0")

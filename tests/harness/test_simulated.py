@@ -77,6 +77,7 @@ def sweep(path: Path, runs: Path, only: Only, *settings: str) -> tuple[ExitCode,
 def test_a_lost_nic_costs_the_ring_its_share_and_the_hit_iteration_half_of_that() -> None:
     trial = record()
     assert (trial.status, trial.expected, trial.evidence.struck_iteration) == ("ok", True, 2)
+    assert trial.evidence.timed_whole
     (before, *_), (hit,), (after, *_) = ms(trial, "before"), ms(trial, "hit"), ms(trial, "after")
     assert before == pytest.approx(fault_free_ring_s(3, 3 * 500e6 / 8 * 0.956, 8 << 20) * 1e3, rel=1e-3)
     assert after / before == pytest.approx(1.5, rel=1e-3)

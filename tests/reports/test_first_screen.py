@@ -22,8 +22,8 @@ from reports.measures import trial_frame
 from reports.overview import Row, first_tables, overview, scope_note, small_print
 from reports.page import html
 from reports.report import content
-from reports.screens import screen_of
-from reports.summary import _screen, sentences
+from reports.screens import screen_of, screen_of_trials
+from reports.summary import sentences
 from reports.wording import number
 
 SYSTEMS = ("failstop", "hot_repair", "balance")
@@ -342,7 +342,7 @@ def test_the_words_and_the_table_are_of_one_screen(frame: pd.DataFrame) -> None:
     in_ms = frame.assign(before_gbs=float("nan"), after_gbs=float("nan"))
     assert [screen_of(headline(some)).unit for some in (frame, in_ms)] == ["GB/s", "ms"]
     for some in (frame, in_ms):
-        assert _screen(some) is screen_of(headline(some))
+        assert screen_of_trials(some) is screen_of(headline(some))
 
 
 def test_of_many_cells_without_a_fault_the_first_are_shown(frame: pd.DataFrame) -> None:

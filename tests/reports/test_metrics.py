@@ -472,18 +472,19 @@ def test_a_speed_after_the_repair_begins_when_the_nic_carries_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "hit", "after", "repaired", "lost", "slowdown"),
+    ("before", "hit", "after", "repaired", "lost", "slowdown", "by_medians"),
     [
-        (20, 200, 40, 15, None, None),  # 200 ms until the repair, and -50 after it
-        (20, 60, 20, 15, None, None),  # 40 and -50: less than nothing, by less than 5 % of all
-        (20, 2000, 40, 15, 1950, 51.0),  # so much more that it says enough
-        (100, 120, 100, 98, None, 1.1),  # a little in each of them
-        (20, 200, 40, 20, 200, 6.0),
-        (20, 200, 40, 25, 250, 6.0),
+        (20, 200, 40, 15, None, None, None),  # 200 ms until the repair, and -50 after it
+        (20, 60, 20, 15, None, None, None),  # 40 and -50: less than nothing, by less than 5 % of all
+        (20, 2000, 40, 15, 1950, 51.0, None),  # so much more that it says enough, but for a median
+        (20, 2000, 90, 15, 2000, 52.25, 4.5),
+        (100, 120, 100, 98, None, 1.1, 1.0),  # a little in each of them
+        (20, 200, 40, 20, 200, 6.0, 2.0),
+        (20, 200, 40, 25, 250, 6.0, 2.0),
     ],
 )
 def test_healthy_iterations_before_the_fault_and_after_its_repair_have_to_agree(
-    before: int, hit: int, after: int, repaired: int, lost: float | None, slowdown: float | None
+    before: int, hit: int, after: int, repaired: int, lost: float | None, slowdown: float | None, by_medians: float
 ) -> None:
     """155 ms were told of gloo: 1303 until the repair, and -1148 after it."""
     told = (*[("before", before)] * 4, ("hit", hit), ("after", after), *[("repaired", repaired)] * 10)
@@ -492,8 +493,34 @@ def test_healthy_iterations_before_the_fault_and_after_its_repair_have_to_agree(
     assert cost.reads_low(View(of)) == (lost is None)
     why = "not known: the iterations before the fault were slower than those after its repair"
     assert cost.not_known(View(of)).endswith(why) == (lost is None)
-    assert value("lost_ms", healed(trial(*told), 4 * before + hit + after)) == lost
+    once = healed(trial(*told), 4 * before + hit + after)
+    assert (value("lost_ms", once), value("slowdown", once)) == (lost, by_medians)
+    assert cost.reads_low(View(once), by_medians=True) == (by_medians is None)
+    assert cost.not_known(View(once)).endswith(why) == (None in (lost, by_medians))
+    few = once.model_copy(update={"iterations": once.iterations[:8]})
+    assert value("slowdown", few) == after / before, "two are no median"
     assert value("lost_ms", of.model_copy(update={"workload": "training"})) is not None, "its steps may differ"
+
+
+@pytest.mark.parametrize(
+    ("switches_ms", "known"),
+    [
+        ([], False),
+        ([150], True),  # what follows the repair is by the schedule of the loss
+        ([150, 330], False),  # 8 of the 10 gain 40 ms
+        ([150, 430], True),  # 2 gain 10 ms
+        ([330], False),  # switched back from a switch that a rank lost with its log
+    ],
+)
+def test_ranks_that_switched_are_healthy_again_once_they_have_switched_back(
+    switches_ms: list[int], known: bool
+) -> None:
+    of = healed(trial(*[("before", 20)] * 4, ("hit", 80), ("after", 40), ("after", 40), *[("repaired", 15)] * 10), 240)
+    events = [{"t_ns": at * MS, "kind": "switched", "nic": ""} for at in switches_ms]
+    switched = of.model_copy(update={"core": {"0": {"events": events}}})
+    assert (value("lost_ms", switched) is not None) == known
+    if len(switches_ms) != 1:
+        assert (value("slowdown", switched) is not None) == known
 
 
 def test_iterations_without_the_nic_that_is_not_back_do_not_say_what_healthy_is() -> None:
@@ -506,6 +533,28 @@ def test_iterations_without_the_nic_that_is_not_back_do_not_say_what_healthy_is(
     assert value("lost_ms", out.model_copy(update={"core": {"0": {"events": [*events, late]}}})) is None
     late["t_ns"] = 440 * MS  # 2 gain 10 ms
     assert value("lost_ms", out.model_copy(update={"core": {"0": {"events": [*events, late]}}})) == 150
+
+
+@pytest.mark.parametrize(
+    ("pause", "of_hang", "lost"),
+    [
+        (2, 1800, 5 + 1798),
+        (2, 15, 5 + 13),
+        (2, 14, 5),  # a healthy machine may pause as long: an iteration and a pause together
+    ],
+)
+def test_a_hang_between_two_iterations_is_time_lost(pause: int, of_hang: int, lost: float) -> None:
+    """gloo ended the iteration that was hit and hung in the barrier before the next: 49 ms of 1800 were told."""
+    of = trial(*[("before", 10), ("before", 12), ("before", 11)], ("hit", 16), *[("after", 11)] * 3)
+    gaps = [0, *[pause] * 3, of_hang, pause, pause]
+    shifts = [sum(gaps[: at + 1]) * MS for at in range(len(gaps))]
+    rows = [i.model_copy(update={"t_ns": i.t_ns + by}) for i, by in zip(of.iterations, shifts, strict=True)]
+    assert of.fault is not None
+    fault = of.fault.model_copy(update={"t_before_ns": rows[3].t_ns, "t_after_ns": rows[3].t_ns})
+    hung = of.model_copy(update={"iterations": tuple(rows), "fault": fault, "evidence": Evidence(timed_whole=True)})
+    assert value("lost_ms", hung) == pytest.approx(lost)
+    for parts in (Evidence(), Evidence(timed_whole=False)):
+        assert value("lost_ms", hung.model_copy(update={"evidence": parts})) == 5, "the rest of it may be no pause"
 
 
 @pytest.mark.parametrize(

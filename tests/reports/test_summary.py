@@ -12,10 +12,11 @@ from reports.headline import headline
 from reports.load import load_folder
 from reports.measures import trial_frame
 from reports.page import number
+from reports.paired import _compared
 from reports.setting import Setting
 from reports.stats import Difference
 from reports.stolen import stolen_time
-from reports.summary import _compared, scope, sentences
+from reports.summary import scope, sentences
 from reports.targets import targets
 from reports.trial import Evidence, Trial
 

@@ -237,6 +237,16 @@ def test_a_failure_stops_what_fails_stop_and_a_killed_rank_stops_all() -> None:
     assert alone.status == "failed"
 
 
+@pytest.mark.parametrize(
+    ("use", "after", "status"),
+    [("balance", "100 ms", "ok"), ("balance", "100 s", "inconclusive"), ("failstop", "100 s", "failed")],
+)
+def test_a_trial_that_ended_before_a_further_failure_is_none_of_its_scenario(use: str, after: str, status: str) -> None:
+    trial = record({"use": use}, FAULT | {"also": [{"kind": "nic_down", "host": "host2", "rail": 2, "after": after}]})
+    assert trial.status == status and len(trial.faults) == (2 if status == "ok" else 1)
+    assert ("a longer workload.min_duration adds iterations" in trial.reason) == (status == "inconclusive")
+
+
 def test_a_slow_nic_is_slow_and_not_lost() -> None:
     trial = record({"use": "auto"}, {**FAULT, "kind": "rate_limit", "parameters": {"share": 0.5}})
     assert ms(trial, "after")[0] / ms(trial, "before")[0] == pytest.approx(3 / 2.5, rel=0.02)

@@ -85,6 +85,8 @@ class Evidence(BaseModel):
     """Whether the scenario, as the experiment has it, consists of several failures, however many the trial lived to."""
     comes_and_goes: bool | None = None
     """Whether something that breaks in the scenario works again before the end, and may break once more."""
+    lasts_s: float | None = None
+    """After how long the scenario repairs the first failure; None: with the end of the trial, or it has many."""
     in_flight: bool | None = None
     struck_iteration: Int64 | None = None
     dead_nic_tx_after: Int64 | None = None

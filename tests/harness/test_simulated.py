@@ -56,11 +56,12 @@ def ms(trial: stored.Trial, phase: str) -> list[float]:
 def test_a_trial_says_what_its_scenario_is() -> None:
     """Also one that stops after the first of its failures is judged as the others of its cell."""
     told = record().evidence
-    assert (told.several, told.comes_and_goes) == (False, False)
+    assert (told.several, told.comes_and_goes, told.lasts_s) == (False, False, None)
     again = FAULT | {"times": 2, "every": "2 s", "lasts": "1 s"}
     stopped = record({"use": "failstop"}, again)
     assert (stopped.status, len(stopped.faults)) == ("failed", 1)
-    assert (stopped.evidence.several, stopped.evidence.comes_and_goes) == (True, True)
+    told = stopped.evidence
+    assert (told.several, told.comes_and_goes, told.lasts_s) == (True, True, 1.0)
 
 
 def sweep(path: Path, runs: Path, only: Only, *settings: str) -> tuple[ExitCode, Path]:

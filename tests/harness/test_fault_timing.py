@@ -122,6 +122,12 @@ def test_the_latency_of_a_kind_follows_what_is_measured_of_it() -> None:
     latencies.measured("nic_down", 60 * MS)
     assert latencies.expected_ns("nic_down") == 50 * MS, "what others take says nothing of it"
     assert latencies.expected_ns("delay") == 50 * MS, "rather late than too early"
+    latencies.measured("nic_down", 60 * MS)
+    latencies.measured("nic_down", 900 * MS)
+    assert latencies.expected_ns("nic_down") == 60 * MS, "a machine that was busy once is no reason to fire early"
+    for _ in range(3):
+        latencies.measured("nic_down", 80 * MS)
+    assert latencies.expected_ns("nic_down") == 80 * MS
 
 
 def test_a_dry_run_warns_of_collectives_that_are_over_before_a_fault_comes() -> None:

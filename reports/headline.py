@@ -65,6 +65,8 @@ class Line:
     """Trials with iterations after the repair that ended before their healed NIC carried again."""
     until_repair: int
     """Trials of which no iteration began between the fault and its repair."""
+    before_repair: int
+    """Trials that went on and ended before the repair that their scenario has."""
     back_in_part: int
     """Trials with iterations after the repair to whose end some paths of the healed NIC were held back, while others
     carried."""
@@ -222,6 +224,7 @@ def _line(
             if metric.known_by_ends or metric.like_slowdown
         },
         until_repair=int(part["until_repair"].sum()),
+        before_repair=int(part["before_repair"].sum()),
         not_back=int((out & ~in_part).sum()),
         back_in_part=int((out & in_part).sum()),
         stopped=int((part["status"] == "failed").sum()),

@@ -103,7 +103,9 @@ def load_folder(folder: Path) -> LoadedRun:
     folder = real(folder)
     run = load_run(folder / "run.json")
     trials, problems, names = [], [], systems_of(run)
-    for path in sorted((folder / "trials").glob("*/trial.json")):
+    if os.path.lexists(inside := folder / "trials") and not inside.is_dir():
+        raise ReportError(f"{inside}: not a folder; restore it from a copy, or sweep again with --fresh")
+    for path in sorted(inside.glob("*/trial.json")):
         try:
             trials.append(_trial(path, names))
         except SchemaError as error:

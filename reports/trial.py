@@ -88,6 +88,8 @@ class Evidence(BaseModel):
     timed_whole: bool | None = None
     """Whether the durations of its iterations reach to their ends, so that the time to the next is between them. A
     program of its own may time a part only (nccl-tests). None: recorded by an older program."""
+    lasts_s: float | None = None
+    """After how long the scenario repairs the first failure; None: with the end of the trial, or it has many."""
     in_flight: bool | None = None
     struck_iteration: Int64 | None = None
     dead_nic_tx_after: Int64 | None = None

@@ -11,11 +11,16 @@ from faults.registry import FAULTS, create
 from harness.experiment.tables import Duration, Mistake, Model, Slug, nearest
 from harness.hosts.base import Nic
 from harness.systems.base import Expectation
+from r2ccl_core.model.health import RETURN_S
 from r2ccl_core.units import format_size
 from reports.metrics.view import COMES_AND_GOES
 
 MIN_LASTS_S = 0.06
 """The shortest failure: with less, the counters have too few samples to prove anything."""
+
+BACK_S = 2 * RETURN_S
+"""How long after a repair its NIC is back for every system: it carried again after 0.33 s, and where the ranks agree on
+a schedule, they counted it again `RETURN_S` later."""
 
 MAX_DRAWN = 100_000
 """Failures by chance in the longest trial; they are drawn before it begins."""
@@ -127,6 +132,20 @@ class FaultModel(PlaceModel):
         kinds = [event.kind for event in self.events] or [self.kind, *(also.kind for also in self.also)]
         healed = self.several and any(part.lasts_s is not None for part in parts) and not self._overlaps
         return healed or self.mtbf_s is not None or any(kind in COMES_AND_GOES for kind in kinds)
+
+    @property
+    def over_s(self) -> float:
+        """How long after its first effect the last failure has come, and what lasts for a limited time is repaired; 0
+        also if chance or a trace says when."""
+        repeated_s = (self.times - 1) * (self.every_s or 0.0) + (self.lasts_s or 0.0)
+        return max([repeated_s, *(also.after_s + (also.lasts_s or 0.0) for also in self.also)])
+
+    def iterations_s(self, after_s: float, each_s: float) -> float:
+        """How long iterations of `each_s` must take in all, so that they go on for `after_s` after its first effect."""
+        if self.at_progress is not None:
+            return (after_s + each_s) / (1 - self.at_progress)
+        first_s = self.at_time_s or 0.0 if self.at_iteration is None else self.at_iteration * each_s
+        return first_s + each_s + after_s
 
     @property
     def _overlaps(self) -> bool:

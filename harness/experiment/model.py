@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
 from harness.cluster.spec import ClusterSpec, NoopSpec
 from harness.experiment.bounds import BoundModel, bound_mistakes
-from harness.experiment.fault_tables import FaultContext, FaultModel, fault_mistakes
+from harness.experiment.fault_tables import BACK_S, FaultContext, FaultModel, fault_mistakes
 from harness.experiment.overlaps import overlap_mistakes
 from harness.experiment.sweep import (
     HEALTHY,
@@ -27,7 +27,7 @@ from harness.experiment.sweep import (
 from harness.experiment.tables import Mistake, Model, Slug, nearest
 from harness.systems.base import Expectation, Mode
 from harness.systems.catalogue import CATALOGUE, fill, policies
-from harness.workloads.base import BackendName
+from harness.workloads.base import SHORT_S, BackendName
 from harness.workloads.registry import AnyWorkload
 from r2ccl_core.errors import UsageError
 
@@ -65,6 +65,10 @@ class SystemModel(Model):
     @classmethod
     def _from_catalogue(cls, values: Any) -> Any:
         return fill(values) if isinstance(values, dict) and values.get("use") is not None else values
+
+
+SLOWEST = 10
+"""Iterations of 64 KiB took three to seven times their lower estimate on two busy cores."""
 
 
 class Experiment(Model):
@@ -126,7 +130,15 @@ class Experiment(Model):
         """Timed iterations of a trial of this size, the same with and without a fault. Where every system is simulated,
         no fault has to be aimed."""
         faulted = bool(self.faults) and any(self.backend_of(system) != "simulate" for system in self.systems)
-        return self.workload.iterations_of(size_bytes, self.expected_duration_s(size_bytes), faulted)
+        each_s = self.expected_duration_s(size_bytes)
+        return self.workload.iterations_of(size_bytes, each_s, faulted, self._seen_s(each_s))
+
+    def _seen_s(self, each_s: float) -> float:
+        """How long iterations of `each_s` must take so that every trial sees its faults to their ends: what systems
+        lose could not be compared otherwise. 0 where a trial's limit leaves no room for that."""
+        back_s = 0.0 if each_s < SHORT_S else BACK_S  # short ones take several times their estimate, which is as much
+        needed = [fault.iterations_s(fault.over_s + back_s, each_s) for fault in self.faults if fault.over_s]
+        return max((s for s in needed if s <= self.sweep.limits.trial_s / SLOWEST), default=0.0)
 
 
 def mistakes(experiment: Experiment, right: Experiment | None = None) -> list[Mistake]:

@@ -229,7 +229,17 @@ def trial_line(record: stored.Trial, seconds: float, widths: _Widths = NO_WIDTHS
         if metric.name in values and metric.name not in SPREAD and (metric.aggregate == "median" or values[metric.name])
     )
     words = "  ".join(
-        filter(None, (measured, _few_left(view), not_back_within(record), not_known(view), record.reason))
+        filter(
+            None,
+            (
+                measured,
+                _few_left(view),
+                "ended before the repair" * view.before_repair,
+                not_back_within(record),
+                not_known(view),
+                record.reason,
+            ),
+        )
     )
     return f"{what}  {ended(record.status, expected=record.expected):<{len(STOPPED)}} {words}  [{seconds:.1f} s]"
 

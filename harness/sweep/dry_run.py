@@ -16,14 +16,14 @@ from harness.backends.base import Job
 from harness.backends.registry import BACKENDS
 from harness.backends.simulate import SIMULATE
 from harness.backends.torch import timed_nics
-from harness.experiment.fault_tables import FaultModel
+from harness.experiment.fault_tables import BACK_S, FaultModel
 from harness.experiment.model import Experiment
 from harness.hosts.base import Nic
 from harness.sweep.plan import Trial
 from harness.sweep.scenario import BUSIEST, Injection, injections, reach
 from harness.sweep.targets import planned
 from harness.systems.catalogue import CATALOGUE, CORE_ON_HOSTS, GIVE_UP, GIVE_UP_MS, sockets_carry_data
-from harness.workloads.collective import FAULTED_S, CollectiveWorkload, are_few
+from harness.workloads.collective import FAULTED_S, LEAST_S, CollectiveWorkload, are_few
 from r2ccl_core.units import format_size
 from reports.metrics.view import LOSES_A_NIC
 from reports.wording import percent
@@ -102,8 +102,8 @@ def _added(trials: Sequence[Trial]) -> Iterator[str]:
     if found:
         told = ", ".join(f"{format_size(size)} has {_range(counts)}" for size, counts in found.items())
         yield (
-            f'note: workload.min_duration is "{FAULTED_S:g} s" for short collectives with faults, so that a fault hits '
-            f"one: {told} iterations; another value changes that"
+            "note: iterations are added, so that a fault hits short ones and is over before they are: "
+            f"{told} iterations; workload.min_duration changes that"
         )
 
 
@@ -155,25 +155,21 @@ def _latest_s(trial: Trial) -> float:
 
 def _outlasting(trials: Sequence[Trial]) -> Iterator[str]:
     """Warns of faults that end after their trial, in which no repair is seen, and whose cost is then that of the
-    trial's length. A system that is slowed to half has twice the time."""
+    trial's length."""
     late = []
     for trial in trials:
         fault = trial.fault
         if fault is None or fault.by_chance or fault.lasts_s is None or not trial.size_bytes:
             continue
-        at = trial.fault_iteration()
-        share = (
-            (at + fault.into) / trial.iterations if at is not None else (fault.at_time_s or 0.0) / _collectives_s(trial)
-        )
-        if share < 1 and fault.lasts_s > 2 * _collectives_s(trial) * (1 - share):
-            need_s = fault.lasts_s / max(0.1, 1 - share) if at is not None else (fault.at_time_s or 0.0) + fault.lasts_s
-            late.append((trial, need_s))
+        each_s = max(trial.variant.experiment.expected_duration_s(trial.size_bytes), LEAST_S)
+        if (fault.at_time_s or 0.0) < trial.iterations * each_s < fault.iterations_s(fault.lasts_s, each_s):
+            late.append((trial, fault.iterations_s(fault.over_s + BACK_S, each_s)))
     if late:
         sizes = ", ".join(dict.fromkeys(format_size(trial.size_bytes) for trial, _ in late))
         yield (
             f"warning: the fault lasts longer than what follows it of {_counted(len(late), 'trial')} ({sizes}), which "
-            f'end before the repair; set workload.min_duration = "{max(need for _, need in late):.2g} s", or a shorter '
-            "lasts"
+            f"end before the repair, and what systems lose until then does not compare; set workload.min_duration = "
+            f'"{math.ceil(10 * max(need for _, need in late)) / 10:g} s", or a shorter lasts'
         )
 
 

@@ -9,7 +9,8 @@
                   batch of short ones, that was in flight on every rank), the struck NIC carried nothing in it by
                   its own counters, a sign is missing (a NIC that should be dead still carried bytes), the
                   counters do not cover it, it did not heal, the network differs from its state before, a limit of
-                  the experiment ended the trial while ranks continued, or all hosts stood still during a hang
+                  the experiment ended the trial while ranks continued, all hosts stood still during a hang, or every
+                  iteration was over before a further failure of the scenario came
 
 An inconclusive trial is run again, so this status must not hide a finding. Hence the order: wrong; then
 failed, unless this failure is the expected one and the fault's proof is incomplete; then inconclusive;
@@ -18,7 +19,7 @@ then ok.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from math import inf
 from signal import SIGKILL
 from statistics import fmean
@@ -30,6 +31,7 @@ from harness.events import RankRecord
 from harness.hosts.base import Reading, Sample
 from harness.sweep.carried import Carried, carried
 from harness.sweep.in_flight import InFlight, in_flight
+from harness.sweep.scenario import BUSIEST, Injection
 from harness.systems.base import Expectation
 from harness.workloads.checkers import Checker, count_wrong, elements, first_of
 from r2ccl_core.errors import MismatchedCallError
@@ -84,6 +86,8 @@ class Facts:
     expect_on_fault: Expectation
     fault_planned: bool = False
     injections: Sequence[Injected] = ()
+    due: Sequence[Injection] = ()
+    """The failures that the scenario consists of, by time; empty if chance or a trace decides how many come."""
     hosts: Sequence[str] = ()
     """The host of every rank, or of every process with several."""
     gpus: int = 1
@@ -153,7 +157,7 @@ def judge(facts: Facts) -> Judgement:
         if caused and doubt:
             return Judgement("inconclusive", False, doubt, evidence, error)
         return Judgement("failed", caused, _told(error, facts), evidence, error)
-    if doubt:
+    if doubt := doubt or _never_came(facts):  # a system that stopped at the first failure needs no other
         return Judgement("inconclusive", False, doubt, evidence, None)
     should_fail = facts.fault is not None and facts.expect_on_fault == "failed"
     reason = "went on although it should have failed" if should_fail else ""
@@ -358,13 +362,44 @@ def _doubt(facts: Facts, evidence: Evidence) -> str | None:
 def _missed(facts: Facts) -> str:
     """Where the first injection fell, and the remedy if that was after the last iteration."""
     assert facts.fault is not None
-    ended = [r.finished[max(r.finished)] for r in facts.ranks if len(r.finished) >= facts.iterations]
-    over_ns = max((timed.t_ns + timed.duration_ns for timed in ended), default=0)
-    if len(ended) < len(facts.ranks) or over_ns > facts.fault.t_after_ns:
+    over_ns = _over_ns(facts)
+    if over_ns is None or over_ns > facts.fault.t_after_ns:
         return "it was not inside an iteration in flight on every rank"
     late_ms = (facts.fault.t_after_ns - over_ns) / 1e6
-    remedy = f"; {facts.lengthen}" if facts.lengthen else ""
-    return f"the iterations were all over {late_ms:.1f} ms before it had taken effect{remedy}"
+    return f"the iterations were all over {late_ms:.1f} ms before it had taken effect{_longer(facts)}"
+
+
+def _never_came(facts: Facts) -> str | None:
+    """The first failure of the scenario that was due or came only when the iterations were over; None: there is none.
+    Without it the trial shows less than the others of its scenario went through."""
+    over_ns, came = _over_ns(facts), sorted(facts.injections, key=lambda injection: injection.t_before_ns)
+    if over_ns is None or not came:
+        return None
+    for due, injection in zip_longest(facts.due, came[: len(facts.due)]):
+        due_ns = injection.t_before_ns if injection else came[0].t_after_ns + int(due.offset_s * 1e9)
+        if due_ns >= over_ns:
+            over = f"which were all over {(due_ns - over_ns) / 1e6:.1f} ms before{_longer(facts)}"
+            when = f"due {due.offset_s:g} s after the first failure"
+            return f"{_failure_text(due)}, {when}, never came during the iterations, {over}"
+    return None
+
+
+def _failure_text(due: Injection) -> str:
+    """``nic_down of host2 eth1``."""
+    if due.scope in ("process", "host"):
+        return f"{due.kind} of {due.host}"
+    return f"{due.kind} of {f'the busiest NIC of {due.host}' if due.nic == BUSIEST else f'{due.host} {due.nic}'}"
+
+
+def _over_ns(facts: Facts) -> int | None:
+    """When the last rank had ended its last iteration; None if one did not."""
+    ended = [r.finished[max(r.finished)] for r in facts.ranks if len(r.finished) >= facts.iterations]
+    return max(t.end_ns for t in ended) if ended and len(ended) == len(facts.ranks) else None
+
+
+def _longer(facts: Facts) -> str:
+    """The remedy where the iterations are over too early."""
+    return f"; {facts.lengthen}" if facts.lengthen else ""
 
 
 def _idle(facts: Facts) -> str | None:

@@ -61,7 +61,9 @@ def _head(trial: Trial, attempt: int, workload: Workload) -> dict[str, Any]:
 def _planned(trial: Trial) -> dict[str, Any]:
     """What every trial of a scenario has alike, however far it came."""
     fault = trial.fault
-    return {} if fault is None else {"several": fault.several, "comes_and_goes": fault.comes_and_goes}
+    if fault is None:
+        return {}
+    return {"several": fault.several, "comes_and_goes": fault.comes_and_goes, "lasts_s": fault.lasts_s}
 
 
 def _core(record: RankRecord) -> dict[str, Any] | None:

@@ -99,7 +99,7 @@ class _Play:
 
     def facts(self) -> Facts:
         """The reports that ranks would have made, for the judge."""
-        hosts, came = list(self.hosts), self.came
+        hosts, came, fault = list(self.hosts), self.came, self.trial.fault
         killed = {hosts.index(o.injection.host) for o in came if FAULTS[o.injection.kind].kills}
         return Facts(
             ranks=[self._rank(rank) for rank in range(len(hosts))],
@@ -107,11 +107,13 @@ class _Play:
             expect_on_fault=expected(
                 self.trial, [Came(o.injection.kind, o.effects, o.injection.lasts_s) for o in came]
             ),
-            fault_planned=self.trial.fault is not None,
+            fault_planned=fault is not None,
             injections=[self._injected(outage) for outage in came],
+            due=[o.injection for o in self.network.outages] if fault is not None and not fault.by_chance else (),
             hosts=hosts,
             gpus=self.trial.variant.experiment.workload.gpus,
             killed=frozenset(killed),
+            lengthen=self.trial.variant.experiment.workload.lengthen,
         )
 
     def about(self) -> dict[str, object]:

@@ -632,6 +632,7 @@ def _facts(run: _Run) -> Facts:
         expect_on_fault=_expected(run),
         fault_planned=trial.fault is not None,
         injections=[injected for b in run.breakages if (injected := b.injected()) is not None],
+        due=() if trial.fault is None or trial.fault.by_chance else run.injections,
         hosts=[host.name for host in run.testbed.hosts],
         gpus=run.testbed.experiment.workload.gpus,
         hang=None if slow else run.hang,

@@ -91,9 +91,9 @@ class Workload(Model):
         """The sizes over which trials vary, in bytes."""
         return (NO_SIZE,)
 
-    def iterations_of(self, size_bytes: int, expected_s: float, faulted: bool) -> int:
+    def iterations_of(self, size_bytes: int, expected_s: float, faulted: bool, seen_s: float) -> int:
         """Timed iterations of a trial, one of which should last `expected_s`. `faulted`: the experiment has faults, so
-        they must last until one can come."""
+        they must last until one can come; after `seen_s` all of its faults are over."""
         raise NotImplementedError
 
     def expected_s(self, size_bytes: int, ranks: int, host_bytes_s: float) -> float:

@@ -59,8 +59,9 @@ class CollectiveWorkload(Workload):
     iterations_by_size: dict[str, int] = Field(default_factory=dict)
     """Iterations for single sizes, by the size as written: ``{"64MiB" = 7}``."""
     min_duration_s: Duration | None = Field(default=None, alias="min_duration")
-    """Iterations are added until a healthy trial should last this long; by default 0.5 s if the experiment has faults
-    and its collectives are short and take less than 0.25 s, otherwise none are added."""
+    """Iterations are added until a healthy trial should last this long. By default that is as long as it takes to see
+    every fault to its end (`lasts`, `also`, `times`), and at least 0.5 s if the experiment has faults and its
+    collectives are short and take less than 0.25 s; otherwise none are added."""
     check: bool = True
     nccl_tests: str | None = None
     """The folder of a build of nccl-tests, the same on every host."""
@@ -90,12 +91,12 @@ class CollectiveWorkload(Workload):
         """The sizes of a rank's larger array, in bytes."""
         return self.sizes_bytes
 
-    def iterations_of(self, size_bytes: int, expected_s: float, faulted: bool) -> int:
+    def iterations_of(self, size_bytes: int, expected_s: float, faulted: bool, seen_s: float) -> int:
         """As many as requested, and at least as many as `min_duration` takes; small ones wait, whatever the rate."""
         asked = self.asked_iterations(size_bytes)
         least_s = self.min_duration_s
         if least_s is None:
-            least_s = FAULTED_S if faulted and are_few(asked, expected_s) else 0.0
+            least_s = max(seen_s, FAULTED_S if faulted and are_few(asked, expected_s) else 0.0)
         return max(asked, math.ceil(least_s / max(expected_s, LEAST_S)))
 
     def asked_iterations(self, size_bytes: int) -> int:

@@ -92,7 +92,7 @@ class ServingWorkload(Workload):
         count = len(all_of_them)
         return sum(one.prompt for one in all_of_them) / count, sum(one.generated for one in all_of_them) / count
 
-    def iterations_of(self, size_bytes: int, expected_s: float, faulted: bool) -> int:
+    def iterations_of(self, size_bytes: int, expected_s: float, faulted: bool, seen_s: float) -> int:
         """An iteration is a request."""
         return self.requests
 

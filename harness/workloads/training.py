@@ -97,7 +97,7 @@ class TrainingWorkload(Workload):
         """The number of parameters of the model."""
         return SHAPES[self.model].parameters(self.context)
 
-    def iterations_of(self, size_bytes: int, expected_s: float, faulted: bool) -> int:
+    def iterations_of(self, size_bytes: int, expected_s: float, faulted: bool, seen_s: float) -> int:
         """An iteration is a step."""
         return self.steps
 

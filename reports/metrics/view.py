@@ -223,6 +223,15 @@ class View:
         return self.trial.status in ("ok", "wrong") and bool(hit) and none
 
     @cached_property
+    def before_repair(self) -> bool:
+        """Whether it went on, and ended before a repair that its scenario has, so that it saw only part of the
+        fault."""
+        trial, fault = self.trial, self.trial.fault
+        if fault is None or trial.evidence.lasts_s is None or trial.status not in ("ok", "wrong") or not self.since:
+            return False
+        return fault.heal_ns is None or fault.heal_ns >= self.since[-1].t_ns + self.since[-1].duration_ns
+
+    @cached_property
     def _repaired(self) -> Sequence[Iteration]:
         """Between failures that come and go, everything may be healed for a while; that is no repair."""
         items = [i for i in self._by_phase.get("repaired", []) if not self.comes_and_goes or i.t_ns >= self._healed_ns]

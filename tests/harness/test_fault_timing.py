@@ -122,6 +122,12 @@ def test_the_latency_of_a_kind_follows_what_is_measured_of_it() -> None:
     latencies.measured("nic_down", 60 * MS)
     assert latencies.expected_ns("nic_down") == 50 * MS, "what others take says nothing of it"
     assert latencies.expected_ns("delay") == 50 * MS, "rather late than too early"
+    latencies.measured("nic_down", 60 * MS)
+    latencies.measured("nic_down", 900 * MS)
+    assert latencies.expected_ns("nic_down") == 60 * MS, "a machine that was busy once is no reason to fire early"
+    for _ in range(3):
+        latencies.measured("nic_down", 80 * MS)
+    assert latencies.expected_ns("nic_down") == 80 * MS
 
 
 def test_a_dry_run_warns_of_collectives_that_are_over_before_a_fault_comes() -> None:
@@ -146,7 +152,7 @@ def dry(tmp_path: Path, fault: str) -> tuple[str, list[str]]:
     fault = f'{{host="host1", rail=1, name="one", {fault}}}' if "trace" not in fault else f'{{name="one", {fault}}}'
     (tmp_path / "played.csv").write_text("at,kind,host,rail\n100 ms,nic_down,host0,0\n9,nic_down,host1,1\n")
     (tmp_path / "x.toml").write_text(SMOKE.read_text())
-    experiment = load(tmp_path / "x.toml", [f"fault=[{fault}]", "workload.iterations=10"])
+    experiment = load(tmp_path / "x.toml", [f"fault=[{fault}]", "workload.iterations=10", "workload.min_duration=0 s"])
     told = list(lines(experiment, plan(experiment)[:1]))
     return "\n".join(told), [line for line in told if "before a failure comes" in line]
 
@@ -190,8 +196,8 @@ def test_short_collectives_with_faults_last_until_a_fault_can_come() -> None:
     more, told = planned("sweep.healthy=blocks")
     assert more == planned('workload.min_duration="0.5 s"')[0] == {912}, "healthy trials, too: they are compared"
     assert told == [
-        'note: workload.min_duration is "0.5 s" for short collectives with faults, so that a fault hits one: '
-        "64KiB has 912 iterations; another value changes that"
+        "note: iterations are added, so that a fault hits short ones and is over before they are: "
+        "64KiB has 912 iterations; workload.min_duration changes that"
     ]
     mixed = 'axis=[{key="workload.collective", values=["all_reduce", "all_gather"]}]'
     counts, (one,) = planned(mixed)
@@ -209,11 +215,37 @@ def test_a_dry_run_warns_of_a_fault_that_outlasts_its_trial() -> None:
         return [line for line in lines(experiment, plan(experiment)) if "lasts longer" in line]
 
     assert warning('workload.min_duration="0.5 s"') == [
-        "warning: the fault lasts longer than what follows it of 3 trials (8MiB), which end before the repair; set "
-        'workload.min_duration = "2.2 s", or a shorter lasts'
+        "warning: the fault lasts longer than what follows it of 3 trials (8MiB), which end before the repair, and "
+        "what systems lose until then does not compare; set "
+        'workload.min_duration = "2 s", or a shorter lasts'
     ]
-    assert not warning('workload.min_duration="2.2 s"')
+    assert not warning('workload.min_duration="2 s"')
+    assert not warning('workload.min_duration="1.5 s"') and warning('workload.min_duration="1.2 s"'), "0.28 s before"
+    assert not warning('workload.min_duration="0.5 s"', 'workload.sizes=["4"]', "fault.lasts=400 ms")
+    assert not warning(), "by default there are enough iterations"
+    assert warning("fault.lasts=20 s"), "unless a trial's limit leaves them no room"
     assert not warning("fault.lasts=100 ms", 'workload.min_duration="0.5 s"')
+
+
+@pytest.mark.parametrize(
+    ("fault", "iterations"),
+    [
+        ('at_progress=0.5, lasts="400 ms"', 31),
+        ('at_iteration=4, lasts="400 ms"', 20),
+        ('at_time="1 s", lasts="400 ms"', 30),
+        ('at_iteration=4, lasts="100 ms", times=3, every="400 ms"', 27),
+        ('at_iteration=4, also=[{kind="nic_down", host="host0", rail=0, after="500 ms"}]', 21),
+        ('at_iteration=4, lasts="20 s"', 8),
+        ("at_iteration=4", 8),
+        ('mtbf="1 s", mttr="400 ms"', 8),
+    ],
+)
+def test_a_trial_goes_on_until_its_faults_are_over_and_0_6_s_more(fault: str, iterations: int) -> None:
+    """Eight iterations of 70 ms are asked for; faults that a trial's limit leaves no room for add none."""
+    experiment = load(SMOKE, [f'fault=[{{kind="nic_down", host="host1", rail=1, {fault}}}]', "sweep.healthy=blocks"])
+    assert {trial.iterations for trial in plan(experiment)} == {iterations}, "healthy trials, too: they are compared"
+    short = experiment.model_copy(update={"workload": experiment.workload.model_copy(update={"min_duration_s": 0.0})})
+    assert short.iterations_of(8 << 20) == 8
 
 
 def test_a_dry_run_warns_of_a_healthy_part_that_does_not_grow_with_the_trial() -> None:

@@ -10,6 +10,7 @@ from harness.events import RankError, RankRecord, Timed
 from harness.hosts.base import Reading, Sample
 from harness.sweep.judge import Facts, Injected, Judgement, _holds_down, judge, with_watch
 from harness.sweep.phases import joined, phase_of
+from harness.sweep.scenario import BUSIEST, Injection
 
 MS = 1_000_000
 PERIOD = 110 * MS
@@ -267,6 +268,28 @@ def test_a_fault_after_the_last_iteration_names_the_remedy() -> None:
     assert judge(survived(injections=(late,))).reason == told, "where no one key helps, none is named"
     between = replace(FAULT, t_before_ns=LENGTH + MS, t_after_ns=LENGTH + 2 * MS)
     assert "in flight on every rank" in judge(survived(injections=(between,), lengthen=remedy)).reason
+
+
+@pytest.mark.parametrize("came_ns", [None, 4 * PERIOD + LENGTH + 2 * MS], ids=["never", "after the iterations"])
+def test_a_further_failure_that_met_no_iteration_is_told_with_the_remedy(came_ns: int | None) -> None:
+    first = Injection("nic_down", "host1", "eth1", aimed=True)
+    over = 4 * PERIOD + LENGTH
+    due = (first, Injection("nic_down", "host2", BUSIEST, offset_s=(over + 2 * MS - AFTER) / 1e9))
+    came = [] if came_ns is None else [replace(FAULT, host="host2", t_before_ns=came_ns, signs=(), aimed=False)]
+    judgement = judge(survived(injections=(FAULT, *came), due=due, lengthen="add iterations"))
+    assert word(judgement) == ("inconclusive", False)
+    assert judgement.reason == (
+        f"nic_down of the busiest NIC of host2, due {due[1].offset_s:g} s after the first failure, never came during "
+        "the iterations, which were all over 2.0 ms before; add iterations"
+    )
+    assert judge(survived(due=due[:1])).status == "ok", "a scenario of one failure"
+    in_time = replace(FAULT, host="host2", t_before_ns=over - MS, signs=(), aimed=False)
+    assert judge(survived(injections=(FAULT, in_time), due=due)).status == "ok"
+
+
+def test_a_system_that_stopped_at_the_first_failure_needs_no_further_one() -> None:
+    due = (Injection("nic_down", "host1", "eth1", aimed=True), Injection("nic_down", "host2", "eth2", offset_s=5.0))
+    assert word(judge(died(due=due))) == ("failed", True)
 
 
 def test_a_few_late_frames_are_no_doubt() -> None:

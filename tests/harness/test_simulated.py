@@ -56,11 +56,12 @@ def ms(trial: stored.Trial, phase: str) -> list[float]:
 def test_a_trial_says_what_its_scenario_is() -> None:
     """Also one that stops after the first of its failures is judged as the others of its cell."""
     told = record().evidence
-    assert (told.several, told.comes_and_goes) == (False, False)
+    assert (told.several, told.comes_and_goes, told.lasts_s) == (False, False, None)
     again = FAULT | {"times": 2, "every": "2 s", "lasts": "1 s"}
     stopped = record({"use": "failstop"}, again)
     assert (stopped.status, len(stopped.faults)) == ("failed", 1)
-    assert (stopped.evidence.several, stopped.evidence.comes_and_goes) == (True, True)
+    told = stopped.evidence
+    assert (told.several, told.comes_and_goes, told.lasts_s) == (True, True, 1.0)
 
 
 def sweep(path: Path, runs: Path, only: Only, *settings: str) -> tuple[ExitCode, Path]:
@@ -236,6 +237,16 @@ def test_a_failure_stops_what_fails_stop_and_a_killed_rank_stops_all() -> None:
     assert (killed.status, killed.expected) == ("failed", True)
     alone = record(fault={"kind": "host_isolate", "host": "host1", "at_iteration": 2})
     assert alone.status == "failed"
+
+
+@pytest.mark.parametrize(
+    ("use", "after", "status"),
+    [("balance", "100 ms", "ok"), ("balance", "100 s", "inconclusive"), ("failstop", "100 s", "failed")],
+)
+def test_a_trial_that_ended_before_a_further_failure_is_none_of_its_scenario(use: str, after: str, status: str) -> None:
+    trial = record({"use": use}, FAULT | {"also": [{"kind": "nic_down", "host": "host2", "rail": 2, "after": after}]})
+    assert trial.status == status and len(trial.faults) == (2 if status == "ok" else 1)
+    assert ("a longer workload.min_duration adds iterations" in trial.reason) == (status == "inconclusive")
 
 
 def test_a_slow_nic_is_slow_and_not_lost() -> None:

@@ -1,6 +1,7 @@
 """Run folders that are broken in every way that one is likely to meet: one clear line each."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -126,6 +127,11 @@ def test_no_report_without_a_run_or_without_trials(folder: Path, tmp_path: Path)
     with pytest.raises(ReportError, match="no run folder was given"):
         load_folders([])
     shutil.rmtree(folder / "trials")
+    for make in (os.mkfifo, Path.touch, lambda path: path.symlink_to("nowhere")):
+        make(folder / "trials")
+        with pytest.raises(ReportError, match="trials: not a folder; restore it from a copy, or sweep again"):
+            load_folder(folder)
+        (folder / "trials").unlink()
     with pytest.raises(ReportError, match="no trial has finished"):
         load_folder(folder)
     edit(folder / "run.json", schema=99)

@@ -53,6 +53,7 @@ def healed(of: Trial, at_ms: int) -> Trial:
 
 LOSS = trial(("warmup", 90), *[("before", 10)] * 3, ("hit", 40), *[("after", 15)] * 4)
 FLAP = trial(*[("before", 10)] * 3, ("hit", 40), ("after", 30), ("after", 10), ("after", 30), kind="flap")
+CUT = trial(*[("before", 10)] * 3, ("hit", 40), ("after", 15)).model_copy(update={"evidence": Evidence(lasts_s=0.4)})
 EVERY_FOURTH = 20 * (10, 50, 10, 10)
 STILL = (*[("before", 10)] * 3, ("hit", 1000), *[("repaired", 10)] * 8)
 """The iteration that is hit lasts until the repair, at 1020 ms, and everything is as it was from then on."""
@@ -689,6 +690,14 @@ def test_failures_that_stay_are_judged_by_what_follows_all_of_them() -> None:
     (first,) = later.further_faults
     late = later.model_copy(update={"further_faults": (first.model_copy(update={"t_after_ns": 100 * MS}),)})
     assert (value("slowdown", late), value("after_ms", late), value("lost_ms", late)) == (3.0, 30, 110)
+
+
+def test_a_trial_that_ended_before_its_repair_is_told_from_one_that_saw_it() -> None:
+    """It ends at 85 ms."""
+    assert View(healed(CUT, 85)).before_repair and not View(healed(CUT, 84)).before_repair
+    assert "lost 35 ms  ended before the repair" in trial_line(healed(CUT, 100), 1.0)
+    for other in (LOSS, healed(LOSS, 500), trial(("before", 10), status="failed")):
+        assert not View(other).before_repair, "nothing was to be repaired before the end"
 
 
 @pytest.mark.parametrize("comes_and_goes", [False, True])

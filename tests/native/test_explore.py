@@ -99,7 +99,7 @@ def test_a_sick_nic_costs_no_more_than_a_dead_one(seeds: int, less: float) -> No
         # Decision 49: losses, NICs of half the rate and reordering under small calls.
         open_yet = "KiB_" in name and kind.startswith(("lossy_1", "bursts", "at_a_half", "at_a_hundredth"))
         if name.startswith("64KiB_"):
-            assert share >= 0.8 - less, done.stdout
+            assert share >= 0.88 - less, done.stdout
         # A delay is measured against answers on the other NICs, which are full. Medians of three seeds scatter by 4 %.
         if not open_yet and kind not in ("delayed_60_ms", "reordered_10_ms"):
             assert share >= 0.94 - less, done.stdout

@@ -36,7 +36,7 @@ bool SendComm::TakeTrial(const Path& path, int64_t now_ns) {
 bool SendComm::IsOnTrial(const Path& path, int64_t now_ns) {
   const auto& test = path.test;
   return test.end != 0 && !test.missed && test.trial_bytes > 0 && test.trial_bytes < kTrialBytes &&
-         path.way->slow_ns() > 0 && now_ns < test.began_ns + Probation::kTrialNs;
+         path.way->on_probation() && now_ns < test.began_ns + Probation::kTrialNs;
 }
 
 // What was just put on `carrier` goes over paths that have to show what they drain as well. Nobody waits for that.
@@ -74,7 +74,8 @@ void SendComm::NoteTrial(NicState& nic, double bytes_per_ns) const {
   if (known > 0 && shown > known) nic.drain_bytes_per_ns.store(shown);
 }
 
-// When a chunk that is put on the path now would be late.
+// When a chunk that is put on the path now would be late. Messages that are copied are in no NIC's queue: where nothing
+// else is under way, they drain at least as all that the NIC carried lately.
 int64_t SendComm::LateAfter(const Path& path) const {
   int64_t rtt_ns = path.shortest_rtt_ns;
   for (const Path& other : paths_) {
@@ -82,8 +83,10 @@ int64_t SendComm::LateAfter(const Path& path) const {
   }
   const NicState& nic = nic_state(path);
   double drain = nic.drain_bytes_per_ns.load(std::memory_order_relaxed);
-  double peak = nic.peak_bytes_per_ns.load(std::memory_order_relaxed);
-  return LateAfterNs(rtt_ns, static_cast<double>(nic.in_flight_bytes.load(std::memory_order_relaxed)), drain, peak);
+  auto queued = static_cast<double>(nic.in_flight_bytes.load(std::memory_order_relaxed));
+  if (queued > 0) return LateAfterNs(rtt_ns, queued, drain, nic.peak_bytes_per_ns.load(std::memory_order_relaxed));
+  auto copied = static_cast<double>(path.stream->end() - path.acked_bytes);
+  return LateAfterNs(rtt_ns, copied, drain, nic.carried_bytes_per_ns.load(std::memory_order_relaxed));
 }
 
 // By how much the chunk is later than it should be; 0: it is not late, or nobody knows.

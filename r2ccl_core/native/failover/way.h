@@ -17,10 +17,11 @@
 // times as long, though answers to other packets are as fast as ever. That pair goes on probation for slowness, too, at
 // either end: words of a receiving end are as few.
 //
-// Test packets are few and say nothing of the rate. So a repeated probation, and one for slowness, ends with a trial:
-// the pair carries a copy of a chunk that another pair carries as well, and has to be at least half as fast as the best
-// NIC. Of a slow one they are copies of many chunks, more than a shaper lets go at once. Nobody waits for the copies,
-// so a slow pair costs nothing. If there is no chunk to try it with, the probation ends without a trial.
+// Test packets are few, and say nothing of the rate and little of losses that come in bursts. So a repeated probation,
+// and one for slowness, ends with a trial: for some tens of milliseconds the pair carries copies of chunks that another
+// pair carries as well, more than a shaper lets go at once, and has to be at least half as fast as the best NIC and
+// lose none. Nobody waits for the copies, so a sick pair costs nothing. If there is no chunk to try it with, the
+// probation ends without a trial.
 #ifndef R2CCL_FAILOVER_WAY_H_
 #define R2CCL_FAILOVER_WAY_H_
 

@@ -235,10 +235,10 @@ class View:
     def _repaired(self) -> Sequence[Iteration]:
         """Between failures that come and go, everything may be healed for a while; that is no repair."""
         items = [i for i in self._by_phase.get("repaired", []) if not self.comes_and_goes or i.t_ns >= self._healed_ns]
-        fault = self.trial.fault
-        if self._returned_ns is None or fault is None or fault.heal_ns is None:
+        heal_ns = returned.last_heal_ns(self.trial)
+        if self._returned_ns is None or heal_ns is None:
             return items
-        return [i for i in items if i.t_ns >= fault.heal_ns + self._returned_ns]
+        return [i for i in items if i.t_ns >= heal_ns + self._returned_ns]
 
     @cached_property
     def _returned_ns(self) -> int | None:

@@ -376,6 +376,48 @@ def test_a_nic_of_which_some_paths_return_is_back_in_part(returned: list[tuple[s
     assert ("speeds" in told.lower()) and ("without what did not" in told) == in_part
 
 
+@pytest.mark.parametrize(
+    ("events", "returned", "exceeds"),
+    [
+        ([(45, "path_returned")], 0, None),  # no path was in use at the second fault
+        ([(45, "path_returned"), (52, "path_down")], None, 40),
+        ([(45, "path_returned"), (52, "path_down"), (85, "path_returned")], 15, None),
+        ([(45, "path_returned"), (52, "path_down"), (72, "path_held")], None, 40),
+        ([(45, "path_returned"), (52, "path_down"), (72, "path_held"), (100, "path_returned")], 30, None),
+        ([(55, "path_returned")], None, 40),  # the second fault has it
+    ],
+)
+def test_a_nic_that_is_struck_twice_returns_after_its_last_heal(
+    events: list[tuple[int, str]], returned: float | None, exceeds: float | None
+) -> None:
+    """It was held back to the end after its third loss, and its return after the first was told, and half the speed as
+    that of a NIC that carries again."""
+    of = logged((2, "path_down", "b"), *((ms, kind, "b") for ms, kind in events), further=1)
+    for event in of.core["0"]["events"]:
+        event |= {"peer": "p", "cause": "flapping" if event["kind"] == "path_held" else ""}
+    (second,) = of.further_faults
+    later = {"t_before_ns": 80 * MS, "t_after_ns": 80 * MS, "heal_ns": 100 * MS}
+    last = [
+        of.iterations[-1].model_copy(update={"phase": "repaired", "t_ns": ms * MS, "duration_ns": 10 * MS})
+        for ms in (105, 120, 130)
+    ]
+    again = healed(of, 70).model_copy(
+        update={
+            "further_faults": (second.model_copy(update=later),),
+            "iterations": (*of.iterations[:-1], *last),
+            "evidence": Evidence(strikes=({"heal_from_ns": 69 * MS}, {"heal_from_ns": 99 * MS})),
+        }
+    )
+    assert (value("return_ms", again), METRICS["return_ms"].exceeds(View(again))) == (returned, exceeds)
+    begun = [i.t_ns // MS for i in View(again).in_phase("repaired")]
+    assert begun == [ms for ms in (105, 120, 130) if ms >= 100 + (returned or 0)]
+    assert not_back_within(again) == ("" if exceeds is None else "b not back within 40 ms")
+    held = {None: "to its end, 40 ms or more", 30: "for 30 ms"}.get(returned, "") if (72, "path_held") in events else ""
+    assert held in held_back([again]) and bool(held) == bool(held_back([again]))
+    never = again.model_copy(update={"further_faults": (second.model_copy(update=later | {"heal_ns": None}),)})
+    assert (value("return_ms", never), METRICS["return_ms"].exceeds(View(never))) == (None, None)
+
+
 def test_a_trial_that_was_over_before_the_heal_tells_no_return() -> None:
     of = logged(*LOST, (56, "link_up", "b"), (58, "path_returned", "b"))
     assert of.fault is not None

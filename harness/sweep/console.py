@@ -234,7 +234,7 @@ def trial_line(record: stored.Trial, seconds: float, widths: _Widths = NO_WIDTHS
             (
                 measured,
                 _few_left(view),
-                "ended before the repair" * view.before_repair,
+                "ended before the cost was over" * view.cost_goes_on,
                 not_back_within(record),
                 not_known(view),
                 record.reason,

@@ -64,12 +64,8 @@ def _returned(view: View) -> float | None:
 
 
 def _not_returned_for(view: View) -> float | None:
-    """From the last heal to the end of the trial. None of a NIC that carried nothing before: only who used it waits for
-    its return."""
-    if not view.used_nic:
-        return None
-    lasted_ns = returned.lasted_ns(view.trial)
-    return lasted_ns / 1e6 if lasted_ns > 0 else None
+    """From the last heal to the end of the trial."""
+    return returned.lasted_ns(view.trial) / 1e6 if view.not_back else None
 
 
 def _recovered(view: View) -> float | None:

@@ -223,13 +223,14 @@ class View:
         return self.trial.status in ("ok", "wrong") and bool(hit) and none
 
     @cached_property
-    def before_repair(self) -> bool:
-        """Whether it went on, and ended before a repair that its scenario has, so that it saw only part of the
-        fault."""
+    def cost_goes_on(self) -> bool:
+        """Whether it went on, and ended before the cost of its fault was over, so that it saw only part of it: before a
+        repair that its scenario has, or before the healed NIC carried again."""
         trial, fault = self.trial, self.trial.fault
         if fault is None or trial.evidence.lasts_s is None or trial.status not in ("ok", "wrong") or not self.since:
             return False
-        return fault.heal_ns is None or fault.heal_ns >= self.since[-1].t_ns + self.since[-1].duration_ns
+        ended_ns = self.since[-1].t_ns + self.since[-1].duration_ns
+        return fault.heal_ns is None or fault.heal_ns >= ended_ns or self.not_back
 
     @cached_property
     def _repaired(self) -> Sequence[Iteration]:
@@ -243,6 +244,12 @@ class View:
     @cached_property
     def _returned_ns(self) -> int | None:
         return returned.returned_ns(self.trial, self.events)
+
+    @cached_property
+    def not_back(self) -> bool:
+        """Whether it went on after the repair, and ended before the healed NIC carried again. One that nobody used is
+        missed by nobody."""
+        return self.used_nic and self._returned_ns is None and returned.lasted_ns(self.trial) > 0
 
     @cached_property
     def back_in_part(self) -> bool:

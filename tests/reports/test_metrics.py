@@ -736,10 +736,30 @@ def test_failures_that_stay_are_judged_by_what_follows_all_of_them() -> None:
 
 def test_a_trial_that_ended_before_its_repair_is_told_from_one_that_saw_it() -> None:
     """It ends at 85 ms."""
-    assert View(healed(CUT, 85)).before_repair and not View(healed(CUT, 84)).before_repair
-    assert "lost 35 ms  ended before the repair" in trial_line(healed(CUT, 100), 1.0)
+    assert View(healed(CUT, 85)).cost_goes_on and not View(healed(CUT, 84)).cost_goes_on
+    assert "lost 35 ms  ended before the cost was over" in trial_line(healed(CUT, 100), 1.0)
     for other in (LOSS, healed(LOSS, 500), trial(("before", 10), status="failed")):
-        assert not View(other).before_repair, "nothing was to be repaired before the end"
+        assert not View(other).cost_goes_on, "nothing was to be repaired before the end"
+
+
+@pytest.mark.parametrize(
+    ("events", "lasts_s", "goes_on"),
+    [
+        ((), 0.06, False),  # nobody used the NIC
+        (LOST, 0.06, True),
+        ((*LOST, (60, "path_returned", "b")), 0.06, False),
+        ((*LOST, (60, "path_returned", "b"), (61, "path_held", "b")), 0.06, True),
+        ((*LOST, (60, "path_returned", "b"), (61, "path_held", "b"), (100, "path_returned", "b")), 0.06, False),
+        (LOST, None, False),  # failures by chance: every trial sees another part of them
+    ],
+)
+def test_a_cost_goes_on_until_a_nic_that_was_used_carries_again(
+    events: tuple[tuple[int, str, str], ...], lasts_s: float | None, goes_on: bool
+) -> None:
+    """Trials with a flapping NIC that was held back lost 1664 ms, longer ones 5692, told as that of the whole trial."""
+    of = healed(logged(*events), 90).model_copy(update={"evidence": Evidence(lasts_s=lasts_s)})
+    assert View(of).cost_goes_on == goes_on
+    assert ("ended before the cost was over" in trial_line(of, 1.0)) == goes_on
 
 
 @pytest.mark.parametrize("comes_and_goes", [False, True])

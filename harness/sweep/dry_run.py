@@ -207,9 +207,13 @@ def _sizes(late: Sequence[tuple[Trial, float]]) -> str:
 
 
 def _longer(late: Sequence[tuple[Trial, float]]) -> str:
-    """The `min_duration` that these trials need, as the first of several remedies."""
+    """The `min_duration` that these trials need, as the first of several remedies; where no trial may last so long, an
+    earlier fault."""
     need_s = math.ceil(10 * max(need_s for _, need_s in late)) / 10
-    return f'set workload.min_duration = "{need_s:g} s", or '
+    limit_s = min(trial.variant.experiment.sweep.limits.trial_s for trial, _ in late)
+    if need_s <= limit_s:
+        return f'set workload.min_duration = "{need_s:g} s", or '
+    return f"to see more takes {need_s:g} s, and sweep.limits.trial is {limit_s:g} s; choose an earlier moment, or "
 
 
 def _few_healthy(trials: Sequence[Trial]) -> Iterator[str]:

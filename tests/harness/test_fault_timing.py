@@ -229,6 +229,21 @@ def test_a_dry_run_warns_of_a_fault_that_outlasts_its_trial() -> None:
     assert not warning("fault.lasts=100 ms", 'workload.min_duration="0.5 s"')
 
 
+def test_a_dry_run_advises_no_trial_that_is_longer_than_its_limit() -> None:
+    """It advised 181.3 s where a trial may last 120."""
+
+    def advice(*settings: str) -> str:
+        late = 'fault=[{kind="nic_down", host="host1", rail=1, at_progress=0.95, lasts="10 s"}]'
+        experiment = load(SMOKE, [late, *settings])
+        (told,) = [line for line in lines(experiment, plan(experiment)) if "lasts longer" in line]
+        return told.partition("does not compare; ")[2]
+
+    assert advice("sweep.limits.trial=300 s") == 'set workload.min_duration = "213.5 s", or a shorter lasts'
+    assert advice() == (
+        "to see more takes 213.5 s, and sweep.limits.trial is 120 s; choose an earlier moment, or a shorter lasts"
+    )
+
+
 THRICE = 'fault=[{kind="nic_down", host="host1", rail=1, at_progress=0.5, lasts="150 ms", times=3, every="500 ms"}]'
 
 
@@ -246,6 +261,7 @@ def test_a_dry_run_warns_of_trials_that_end_while_our_core_holds_the_nic_back() 
         "fewer losses, or system.env.R2CC_FLAP_HALF_LIFE_MS = 0, which holds none back"
     )
     assert not warning('workload.min_duration="17.2 s"') and warning('workload.min_duration="16.5 s"')
+    assert "choose an earlier moment" in warning("sweep.limits.trial=15 s")[0]
     assert not warning("system.env.R2CC_FLAP_HALF_LIFE_MS=0") and not warning("fault[0].times=2")
     assert not warning("workload.backend=torch_gloo") and not warning("workload.backend=simulate")
     assert not warning("cluster.nics=1", "fault[0].rail=0"), "the last path is never held"

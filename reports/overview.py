@@ -162,7 +162,7 @@ def remarks(lines: Sequence[Line]) -> list[str]:
     disturbed, slowdowns = sum(line.disturbed for line in lines), sum(line.disturbed_slowdown for line in lines)
     if disturbed or slowdowns:
         told.append(unknown_costs(disturbed, slowdowns))
-    if cut := sum(line.cost_goes_on for line in lines):
+    if cut := sum(line.cost_goes_on for line in lines if line["lost_ms"].n):
         told.append(
             f"Time lost by {plural(cut, 'trial')} that ended before the repair, or before the repaired NIC carried "
             f"again, is of the part that was seen, and does not compare with others. Trials with more {screen.counts} "

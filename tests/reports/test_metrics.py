@@ -509,6 +509,10 @@ def test_a_speed_after_the_repair_begins_when_the_nic_carries_again() -> None:
     assert value("repaired_ms", out) == 20
     assert "repaired of 2 iterations" in trial_line(late, 1.0), "it may be a slow one: half the speed stood there"
     assert "repaired of" not in trial_line(out, 1.0)
+    steps = trial_line(late.model_copy(update={"counts": "steps"}), 1.0)
+    assert "repaired of 2 steps" in steps, "what the workload calls them"
+    served = trial_line(late.model_copy(update={"workload": "serving", "counts": "requests"}), 1.0)
+    assert "repaired" not in served, "no number that it would be of"
     short = late.model_copy(update={"iterations": late.iterations[:-2]})
     assert value("repaired_ms", short) is None, "none began once it carried"
     assert not_back([late, short]) == ""
@@ -760,6 +764,8 @@ def test_a_cost_goes_on_until_a_nic_that_was_used_carries_again(
     of = healed(logged(*events), 90).model_copy(update={"evidence": Evidence(lasts_s=lasts_s)})
     assert View(of).cost_goes_on == goes_on
     assert ("ended before the cost was over" in trial_line(of, 1.0)) == goes_on
+    served = of.model_copy(update={"workload": "serving"})
+    assert "the cost" not in trial_line(served, 1.0), "no time lost is told of requests"
 
 
 @pytest.mark.parametrize("comes_and_goes", [False, True])

@@ -230,7 +230,8 @@ class View:
         if fault is None or trial.evidence.lasts_s is None or trial.status not in ("ok", "wrong") or not self.since:
             return False
         ended_ns = self.since[-1].t_ns + self.since[-1].duration_ns
-        return fault.heal_ns is None or fault.heal_ns >= ended_ns or self.not_back
+        same = (one for one in trial.faults if (one.kind, one.host, one.nic) == (fault.kind, fault.host, fault.nic))
+        return any(one.heal_ns is None or one.heal_ns >= ended_ns for one in same) or self.not_back
 
     @cached_property
     def _repaired(self) -> Sequence[Iteration]:

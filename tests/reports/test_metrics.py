@@ -742,6 +742,11 @@ def test_a_trial_that_ended_before_its_repair_is_told_from_one_that_saw_it() -> 
     """It ends at 85 ms."""
     assert View(healed(CUT, 85)).cost_goes_on and not View(healed(CUT, 84)).cost_goes_on
     assert "lost 35 ms  ended before the cost was over" in trial_line(healed(CUT, 100), 1.0)
+    (again,) = healed(CUT, 85).faults
+    twice = healed(CUT, 40).model_copy(update={"further_faults": (again,)})
+    assert View(twice).cost_goes_on, "of the last time that it came"
+    elsewhere = again.model_copy(update={"nic": "c"})
+    assert not View(twice.model_copy(update={"further_faults": (elsewhere,)})).cost_goes_on, "it may stay"
     for other in (LOSS, healed(LOSS, 500), trial(("before", 10), status="failed")):
         assert not View(other).cost_goes_on, "nothing was to be repaired before the end"
 

@@ -45,6 +45,16 @@ def last_heal_ns(trial: Trial) -> int | None:
     return max(known) if known and len(known) == len(heals) else None
 
 
+def was_held(trial: Trial, events: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether a path of the healed NIC was held back after the heal because it was lost too often, until it returned or
+    to the end. Its hold may have begun before: a link that comes and goes may be up when it is healed."""
+    heal_ns = last_heal_ns(trial)
+    if heal_ns is None:
+        return False
+    end = _followed(trial, events, heal_ns)
+    return end.was_held or FLAPPING in end.holds.values()
+
+
 def is_in_part(trial: Trial, events: Iterable[Mapping[str, Any]]) -> bool:
     """Whether a path of the healed NIC has not returned by the end, or is held back because it was lost too often,
     while another one carries again: the NIC is back in part. A path whose other end holds it or has lost it does not
@@ -91,6 +101,8 @@ class _End:
     """The paths that have returned since the heal and were not lost again."""
     holds: dict[Pair, Any] = field(default_factory=dict)
     """Those that are held back, and the cause."""
+    was_held: bool = False
+    """Whether one returned after the heal that had been held back because it was lost too often."""
 
 
 def _followed(trial: Trial, events: Iterable[Mapping[str, Any]], heal_ns: int) -> _End:
@@ -118,7 +130,9 @@ def _followed(trial: Trial, events: Iterable[Mapping[str, Any]], heal_ns: int) -
         if kind == "path_held":
             end.holds[pair] = event.get("cause")
         elif kind == "path_returned":
-            passed = end.holds.pop(pair, None) == PROBATION and not end.holds
+            held = end.holds.pop(pair, None)
+            end.was_held |= held == FLAPPING and t_ns >= heal_ns
+            passed = held == PROBATION and not end.holds
             healed = link_was_up or not any(from_ns <= t_ns < until_ns for from_ns, until_ns in broken_ns)
             end.carried |= {pair} if healed else set()
             whole = FLAPPING not in end.holds.values() and not any(end.lost.values())

@@ -639,6 +639,10 @@ def test_a_healed_nic_that_is_held_back_is_told_with_its_reason() -> None:
     assert "R2CC_FLAP_*" in to_the_end
     assert "to their end" in told((50, "path_held", "b")), "the hold began while the NIC was still coming and going"
     assert "a b by s in 2 trials for 30 ms." in told((62, "path_held", "b"), (90, "path_returned", "b"))
+    before = (50, "path_held", "b")
+    assert "a b by s in 2 trials for 30 ms." in told(before, (90, "path_returned", "b")), "the link was up at the heal"
+    assert told(before, (52, "path_returned", "b"), (55, "path_down", "b"), (90, "path_returned", "b")) == ""
+    assert told(before, (55, "link_down", "b"), (56, "path_down", "b")) == "", "lost, and held no more"
     assert told((61, "path_returned", "b")) == "", "nothing held it back"
     assert told((62, "path_held", "c")) == "", "another NIC"
     assert told((62, "path_held", "b"), cause="probation") == "", "no damping"

@@ -323,6 +323,11 @@ class Fault(Strict):
     """Whether its host's clock stands still while it lasts."""
 
     @property
+    def again_s(self) -> float | None:
+        """How long after a loss its NIC is lost again, if it comes and goes by itself."""
+        return None
+
+    @property
     def uses_port(self) -> bool:
         """Whether it acts on the NIC's switch port."""
         return False

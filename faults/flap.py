@@ -17,6 +17,11 @@ class Flap(Fault):
     period: Seconds = Field(default=0.2, ge=0.01, le=600, description="from one loss to the next, such as '200 ms'")
     duty: float = Field(default=0.5, gt=0, lt=1, description="share of the period in which the link is down")
 
+    @property
+    def again_s(self) -> float:
+        """Every period begins with a loss."""
+        return self.period
+
     def recipe(self, target: Target) -> Recipe:
         """Down at once, then up and down alternately."""
         up, *routes = link.up_again(target)

@@ -290,16 +290,16 @@ def lost(cells: Sequence[Line]) -> Cell:
     # A trial may be known in a cell whose median is not.
     worst = f"worst trial {number(max(ms for line in cells if (ms := line.worst['lost_ms']) == ms))} ms"
     seen = Cell(f"{cell.text} ms", cell.detail if len(known) > 1 and cell.detail else worst)
-    return with_caveat(seen, told) if (told := ended_before_repair(cells)) else seen
+    return with_caveat(seen, told) if (told := ended_too_early(cells)) else seen
 
 
-def ended_before_repair(lines: Sequence[Line]) -> str:
-    """``2 of 3 trials ended before the repair``, of those that went on in a fault that is repaired; empty: none."""
-    cut = [line for line in lines if line.before_repair]
+def ended_too_early(lines: Sequence[Line]) -> str:
+    """``2 of 3 trials ended before the cost was over``, of those that went on in a fault that is repaired; empty:
+    none."""
+    cut = [line for line in lines if line.cost_goes_on]
     trials = sum(line.conclusive - line.stopped for line in cut)
-    return (
-        f"{sum(line.before_repair for line in cut)} of {plural(trials, 'trial')} ended before the repair" if cut else ""
-    )
+    count = sum(line.cost_goes_on for line in cut)
+    return f"{count} of {plural(trials, 'trial')} ended before the cost was over" if cut else ""
 
 
 def with_unknown(cell: Cell, cells: Sequence[Line], own: Sequence[Line], metric: str) -> Cell:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 import pandas as pd
 
 from reports import stats
-from reports.cells import listed, listed_and, not_known_in, where, why_nothing_after, without_nic
+from reports.cells import ended_too_early, listed, listed_and, not_known_in, where, why_nothing_after, without_nic
 from reports.headline import Line
 from reports.metrics import METRICS
 from reports.metrics.metric import ALIKE
@@ -227,7 +227,8 @@ def _kind(trial: "pd.Series") -> str:
 
 
 def _lost(lines: Sequence[Line]) -> str:
-    """Time lost against healthy iterations over the whole trial, by size as T/T0 is."""
+    """Time lost against healthy iterations over the whole trial, by size as T/T0 is, and in how many trials that is a
+    part only."""
     known = [line for line in lines if line["lost_ms"].n]
     if not known:
         return ""
@@ -236,12 +237,12 @@ def _lost(lines: Sequence[Line]) -> str:
     several = len(most) > 1 or known[0]["lost_ms"].n > 1
     worst = f", at most {number(max(most))} ms" if several else ""
     at = f"{'' if len(sizes) > 1 else at_size(known[0].size_bytes)}{worst}".removeprefix(" ").removeprefix(", ")
-    where = f" ({at})" if at else ""
+    where = "; ".join(filter(None, (at, ended_too_early(known))))
     medians = ", ".join(
         f"{range_of([line['lost_ms'].median for line in known if line.size_bytes == size])} ms"
         f"{at_size(size) if len(sizes) > 1 else ''}" for size in sizes[-MOST_PER_SIZE:]
     )  # fmt: skip
-    return f" and lost {medians} against healthy iterations over the whole trial{where}"
+    return f" and lost {medians} against healthy iterations over the whole trial{f' ({where})' if where else ''}"
 
 
 def _repaired(lines: Sequence[Line]) -> str:

@@ -65,8 +65,8 @@ class Line:
     """Trials with iterations after the repair that ended before their healed NIC carried again."""
     until_repair: int
     """Trials of which no iteration began between the fault and its repair."""
-    before_repair: int
-    """Trials that went on and ended before the repair that their scenario has."""
+    cost_goes_on: int
+    """Trials that went on and ended before the cost of their fault was over."""
     back_in_part: int
     """Trials with iterations after the repair to whose end some paths of the healed NIC were held back, while others
     carried."""
@@ -224,7 +224,7 @@ def _line(
             if metric.known_by_ends or metric.like_slowdown
         },
         until_repair=int(part["until_repair"].sum()),
-        before_repair=int(part["before_repair"].sum()),
+        cost_goes_on=int(part["cost_goes_on"].sum()),
         not_back=int((out & ~in_part).sum()),
         back_in_part=int((out & in_part).sum()),
         stopped=int((part["status"] == "failed").sum()),

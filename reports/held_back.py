@@ -4,7 +4,7 @@ Pure."""
 from collections.abc import Iterable
 
 from reports.metrics import METRICS
-from reports.metrics.returned import FLAPPING
+from reports.metrics.returned import was_held
 from reports.metrics.view import View
 from reports.trial import Trial
 from reports.wording import number, plural
@@ -33,17 +33,13 @@ def held_back(trials: Iterable[Trial]) -> str:
 def _hold(view: View) -> tuple[float, bool] | None:
     """For how many ms after the heal the NIC was held back, and whether that was to the end of the trial; None: it was
     not."""
-    fault, returned = view.trial.fault, METRICS["return_ms"]
-    if fault is None or fault.heal_ns is None:
+    if not was_held(view.trial, view.events):
         return None
-    own = (e for e in view.events if e.get("nic") == fault.nic and e.get("kind") == "path_held")
-    holds = [e["t_ns"] for e in own if e.get("cause") == FLAPPING and e["t_ns"] >= fault.t_before_ns]
-    if holds and (least := returned.exceeds(view)) is not None:
+    returned = METRICS["return_ms"]
+    if (least := returned.exceeds(view)) is not None:
         return least, True
     took = returned.value(view)
-    if took is None or not any(fault.heal_ns <= t_ns <= fault.heal_ns + took * 1e6 for t_ns in holds):
-        return None
-    return took, False
+    return None if took is None else (took, False)
 
 
 def _told(system: str, nic: str, to_the_end: bool, in_part: bool, times: list[float]) -> str:

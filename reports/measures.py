@@ -151,7 +151,7 @@ def _about(view: View, run: LoadedRun) -> dict[str, Any]:
         "effect_error_ms": effect_error_ms(trial),
         "comes_and_goes": view.comes_and_goes,
         "until_repair": view.until_repair,
-        "before_repair": view.before_repair,
+        "cost_goes_on": view.cost_goes_on,
         "back_in_part": view.back_in_part,
         "hosts": setting.hosts,
         "ranks": setting.ranks,

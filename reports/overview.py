@@ -162,10 +162,11 @@ def remarks(lines: Sequence[Line]) -> list[str]:
     disturbed, slowdowns = sum(line.disturbed for line in lines), sum(line.disturbed_slowdown for line in lines)
     if disturbed or slowdowns:
         told.append(unknown_costs(disturbed, slowdowns))
-    if cut := sum(line.before_repair for line in lines):
+    if cut := sum(line.cost_goes_on for line in lines if line["lost_ms"].n):
         told.append(
-            f"Time lost by {plural(cut, 'trial')} that ended before the repair is of the part of the fault that was "
-            f"seen, and does not compare with others. Trials with more {screen.counts} after the fault show all of it."
+            f"Time lost by {plural(cut, 'trial')} that ended before the repair, or before the repaired NIC carried "
+            f"again, is of the part that was seen, and does not compare with others. Trials with more {screen.counts} "
+            "after the fault show all of it."
         )
     if any(line["lost_ms"].n and is_gain(line["lost_share"].median) for line in lines):
         told.append(GAIN)

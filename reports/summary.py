@@ -13,7 +13,7 @@ import pandas as pd
 from r2ccl_core.units import format_rate
 from reports.cells import (
     cells_of,
-    ended_before_repair,
+    ended_too_early,
     limited,
     listed,
     listed_and,
@@ -225,8 +225,8 @@ def _by_fault(cells: Sequence[Line]) -> str:
 
 def _costs(cells: Sequence[Line]) -> str:
     """The time that each system lost in one fault, over the points that all of them have and whose values are known,
-    and for which systems some are not; empty: no point has several systems. Trials that ended before the repair, at
-    different times of the fault, have lost as much as they saw of it."""
+    and for which systems some are not; empty: no point has several systems. Trials that ended before the cost was
+    over have lost as much as they saw of it, each another part."""
     systems = {line.system for line in cells if line.conclusive > line.stopped}
     points: dict[tuple[str, int], dict[str, Line]] = {}
     for line in cells:
@@ -234,7 +234,7 @@ def _costs(cells: Sequence[Line]) -> str:
     shared = [[point[system] for system in systems] for point in points.values() if systems <= point.keys()]
     if len(systems) < 2 or not shared:
         return ""
-    if cut := ended_before_repair([line for point in shared for line in point]):
+    if cut := ended_too_early([line for point in shared for line in point]):
         return f"not compared, because {cut} and saw only part of it"
     known = [point for point in shared if all(line["lost_ms"].n for line in point)]
     lacking = dict.fromkeys(line.system for point in shared for line in point if not line["lost_ms"].n)

@@ -9,6 +9,7 @@ import pytest
 from scripts import load
 
 from harness.systems.catalogue import GIVE_UP, GIVE_UP_MS
+from harness.systems.damping import DEFAULTS, PENALTY
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -35,6 +36,13 @@ def test_every_entry_of_the_header_is_read(script: ModuleType) -> None:
 def test_the_dry_run_knows_when_the_core_gives_up(script: ModuleType) -> None:
     (entry,) = (p for p in script.parameters(script.HEADER.read_text()) if p.name == GIVE_UP)
     assert int(entry.default) == GIVE_UP_MS
+
+
+def test_the_dry_run_knows_how_the_core_holds_nics_back(script: ModuleType) -> None:
+    told = {p.name: int(p.default) for p in script.parameters(script.HEADER.read_text()) if "_FLAP_" in p.name}
+    assert told == DEFAULTS
+    (penalty,) = re.findall(r"kFlapPenalty = (\d+);", (script.HEADER.parents[1] / "failover" / "damping.h").read_text())
+    assert float(penalty) == PENALTY
 
 
 def test_a_meaning_of_two_lines_is_one_text(script: ModuleType) -> None:

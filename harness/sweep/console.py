@@ -233,8 +233,8 @@ def trial_line(record: stored.Trial, seconds: float, widths: _Widths = NO_WIDTHS
             None,
             (
                 measured,
-                _few_left(view),
-                "ended before the repair" * view.before_repair,
+                _few_left(view) if any(name.startswith("repaired_") for name in values) else "",
+                "ended before the cost was over" if view.cost_goes_on and "lost_ms" in values else "",
                 not_back_within(record),
                 not_known(view),
                 record.reason,
@@ -247,7 +247,7 @@ def trial_line(record: stored.Trial, seconds: float, widths: _Widths = NO_WIDTHS
 def _few_left(view: View) -> str:
     """``repaired of 1 iteration``, where the NIC returned so late that no median is made of what is left."""
     left = len(view.in_phase("repaired"))
-    return f"repaired of {plural(left, 'iteration')}" if 0 < left < stats.MEDIAN_OF else ""
+    return f"repaired of {plural(left, view.trial.counts.removesuffix('s'))}" if 0 < left < stats.MEDIAN_OF else ""
 
 
 def _title(lines: Sequence[Line], less: Collection[str] = ()) -> str:

@@ -19,10 +19,12 @@ from harness.backends.torch import timed_nics
 from harness.experiment.fault_tables import BACK_S, FaultModel
 from harness.experiment.model import Experiment
 from harness.hosts.base import Nic
+from harness.sweep import damped
 from harness.sweep.plan import Trial
 from harness.sweep.scenario import BUSIEST, Injection, injections, reach
 from harness.sweep.targets import planned
 from harness.systems.catalogue import CATALOGUE, CORE_ON_HOSTS, GIVE_UP, GIVE_UP_MS, sockets_carry_data
+from harness.systems.damping import HALF_LIFE
 from harness.workloads.collective import FAULTED_S, LEAST_S, CollectiveWorkload, are_few
 from r2ccl_core.units import format_size
 from reports.metrics.view import LOSES_A_NIC
@@ -62,6 +64,7 @@ def warnings(trials: Sequence[Trial]) -> Iterator[str]:
     yield from _too_short(trials)
     yield from _never(trials)
     yield from _outlasting(trials)
+    yield from _held_back(trials)
     yield from _few_healthy(trials)
     yield from _none_healthy(trials)
     yield from _last_nic(trials)
@@ -157,20 +160,60 @@ def _outlasting(trials: Sequence[Trial]) -> Iterator[str]:
     """Warns of faults that end after their trial, in which no repair is seen, and whose cost is then that of the
     trial's length."""
     late = []
+    for trial, fault, each_s in _healed(trials):
+        if _ends_before_repair(trial, fault, each_s):
+            back_s = max(fault.over_s + BACK_S, damped.back_s(trial, named_nics(trial.variant.experiment)))
+            late.append((trial, fault.iterations_s(back_s, each_s)))
+    if late:
+        yield (
+            f"warning: the fault lasts longer than what follows it of {_counted(len(late), 'trial')} ({_sizes(late)}), "
+            "which end before the repair, and what systems lose until then does not compare; "
+            f"{_longer(late)}a shorter lasts"
+        )
+
+
+def _held_back(trials: Sequence[Trial]) -> Iterator[str]:
+    """Warns of trials that see the repair, and may end while our core holds the NIC back."""
+    late, longest_s = [], 0.0
+    for trial, fault, each_s in _healed(trials):
+        back_s = damped.back_s(trial, named_nics(trial.variant.experiment))
+        need_s = fault.iterations_s(back_s, each_s)
+        if back_s and not _ends_before_repair(trial, fault, each_s) and trial.iterations * each_s < need_s:
+            late.append((trial, need_s))
+            longest_s = max(longest_s, back_s - fault.over_s)
+    if late:
+        yield (
+            f"warning: our core holds back a NIC that it lost often, here until {longest_s:.1f} s after the repair: "
+            f"{_counted(len(late), 'trial')} ({_sizes(late)}) may end before that, and lose more than is seen; "
+            f"{_longer(late)}fewer losses, or system.env.{HALF_LIFE} = 0, which holds none back"
+        )
+
+
+def _healed(trials: Sequence[Trial]) -> Iterator[tuple[Trial, FaultModel, float]]:
+    """The trials of collectives with an aimed fault that is healed, and what one iteration takes."""
     for trial in trials:
         fault = trial.fault
-        if fault is None or fault.by_chance or fault.lasts_s is None or not trial.size_bytes:
-            continue
-        each_s = max(trial.variant.experiment.expected_duration_s(trial.size_bytes), LEAST_S)
-        if (fault.at_time_s or 0.0) < trial.iterations * each_s < fault.iterations_s(fault.lasts_s, each_s):
-            late.append((trial, fault.iterations_s(fault.over_s + BACK_S, each_s)))
-    if late:
-        sizes = ", ".join(dict.fromkeys(format_size(trial.size_bytes) for trial, _ in late))
-        yield (
-            f"warning: the fault lasts longer than what follows it of {_counted(len(late), 'trial')} ({sizes}), which "
-            f"end before the repair, and what systems lose until then does not compare; set workload.min_duration = "
-            f'"{math.ceil(10 * max(need for _, need in late)) / 10:g} s", or a shorter lasts'
-        )
+        if fault is not None and not fault.by_chance and fault.lasts_s is not None and trial.size_bytes:
+            yield trial, fault, max(trial.variant.experiment.expected_duration_s(trial.size_bytes), LEAST_S)
+
+
+def _ends_before_repair(trial: Trial, fault: FaultModel, each_s: float) -> bool:
+    assert fault.lasts_s is not None
+    return (fault.at_time_s or 0.0) < trial.iterations * each_s < fault.iterations_s(fault.lasts_s, each_s)
+
+
+def _sizes(late: Sequence[tuple[Trial, float]]) -> str:
+    return ", ".join(dict.fromkeys(format_size(trial.size_bytes) for trial, _ in late))
+
+
+def _longer(late: Sequence[tuple[Trial, float]]) -> str:
+    """The `min_duration` that these trials need, as the first of several remedies; where no trial may last so long, an
+    earlier fault."""
+    need_s = math.ceil(10 * max(need_s for _, need_s in late)) / 10
+    limit_s = min(trial.variant.experiment.sweep.limits.trial_s for trial, _ in late)
+    if need_s <= limit_s:
+        return f'set workload.min_duration = "{need_s:g} s", or '
+    return f"to see more takes {need_s:g} s, and sweep.limits.trial is {limit_s:g} s; choose an earlier moment, or "
 
 
 def _few_healthy(trials: Sequence[Trial]) -> Iterator[str]:

@@ -64,13 +64,8 @@ def _returned(view: View) -> float | None:
 
 
 def _not_returned_for(view: View) -> float | None:
-    """From the heal to the end of the trial, or to the next fault of the NIC. None of a NIC that carried nothing
-    before: only who used it waits for its return."""
-    fault = view.trial.fault
-    if fault is None or fault.heal_ns is None or not view.used_nic:
-        return None
-    lasted_ns = returned.lasted_ns(view.trial)
-    return lasted_ns / 1e6 if lasted_ns > 0 else None
+    """From the last heal to the end of the trial."""
+    return returned.lasted_ns(view.trial) / 1e6 if view.not_back else None
 
 
 def _recovered(view: View) -> float | None:
@@ -145,10 +140,10 @@ METRICS = (
     ),
     Metric(
         "return_ms", "ms", "lower", "from the heal until the NIC carries again, with every path of it that was lost "
-        "(0: it did when the heal was over; one that was lost too often lately is held back: until the hold is over; a "
-        "probation that begins once it carries again does not count; where a NIC that was used does not carry again "
-        "before the trial ends, or only some of its paths do, it is not known, but more than the time from the heal to "
-        "the end; no value where the NIC was not used)",
+        "(of one that is struck several times, from its last heal; 0: it did when the heal was over; one that was lost "
+        "too often lately is held back: until the hold is over; a probation that begins once it carries again does not "
+        "count; where a NIC that was used does not carry again before the trial ends, or only some of its paths do, it "
+        "is not known, but more than the time from the heal to the end; no value where the NIC was not used)",
         _returned, of="some faulted trials", at_least=_not_returned_for, tolerance=NOT_COMPARED,
     ),
     Metric(

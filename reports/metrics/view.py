@@ -223,26 +223,34 @@ class View:
         return self.trial.status in ("ok", "wrong") and bool(hit) and none
 
     @cached_property
-    def before_repair(self) -> bool:
-        """Whether it went on, and ended before a repair that its scenario has, so that it saw only part of the
-        fault."""
+    def cost_goes_on(self) -> bool:
+        """Whether it went on, and ended before the cost of its fault was over, so that it saw only part of it: before a
+        repair that its scenario has, or before the healed NIC carried again."""
         trial, fault = self.trial, self.trial.fault
         if fault is None or trial.evidence.lasts_s is None or trial.status not in ("ok", "wrong") or not self.since:
             return False
-        return fault.heal_ns is None or fault.heal_ns >= self.since[-1].t_ns + self.since[-1].duration_ns
+        ended_ns = self.since[-1].t_ns + self.since[-1].duration_ns
+        same = (one for one in trial.faults if (one.kind, one.host, one.nic) == (fault.kind, fault.host, fault.nic))
+        return any(one.heal_ns is None or one.heal_ns >= ended_ns for one in same) or self.not_back
 
     @cached_property
     def _repaired(self) -> Sequence[Iteration]:
         """Between failures that come and go, everything may be healed for a while; that is no repair."""
         items = [i for i in self._by_phase.get("repaired", []) if not self.comes_and_goes or i.t_ns >= self._healed_ns]
-        fault = self.trial.fault
-        if self._returned_ns is None or fault is None or fault.heal_ns is None:
+        heal_ns = returned.last_heal_ns(self.trial)
+        if self._returned_ns is None or heal_ns is None:
             return items
-        return [i for i in items if i.t_ns >= fault.heal_ns + self._returned_ns]
+        return [i for i in items if i.t_ns >= heal_ns + self._returned_ns]
 
     @cached_property
     def _returned_ns(self) -> int | None:
         return returned.returned_ns(self.trial, self.events)
+
+    @cached_property
+    def not_back(self) -> bool:
+        """Whether it went on after the repair, and ended before the healed NIC carried again. One that nobody used is
+        missed by nobody."""
+        return self.used_nic and self._returned_ns is None and returned.lasted_ns(self.trial) > 0
 
     @cached_property
     def back_in_part(self) -> bool:

@@ -1,5 +1,6 @@
 """When a fault fires: which iteration is struck, how long it should last, and the moment."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from harness.sweep.fault_timing import (
 )
 from harness.sweep.plan import Trial, plan
 from harness.sweep.run_folder import RunFolder
+from harness.systems.damping import held_until_s
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 ALLREDUCE, SMOKE = EXPERIMENTS / "allreduce.toml", EXPERIMENTS / "smoke.toml"
@@ -225,6 +227,72 @@ def test_a_dry_run_warns_of_a_fault_that_outlasts_its_trial() -> None:
     assert not warning(), "by default there are enough iterations"
     assert warning("fault.lasts=20 s"), "unless a trial's limit leaves them no room"
     assert not warning("fault.lasts=100 ms", 'workload.min_duration="0.5 s"')
+
+
+def test_a_dry_run_advises_no_trial_that_is_longer_than_its_limit() -> None:
+    """It advised 181.3 s where a trial may last 120."""
+
+    def advice(*settings: str) -> str:
+        late = 'fault=[{kind="nic_down", host="host1", rail=1, at_progress=0.95, lasts="10 s"}]'
+        experiment = load(SMOKE, [late, *settings])
+        (told,) = [line for line in lines(experiment, plan(experiment)) if "lasts longer" in line]
+        return told.partition("does not compare; ")[2]
+
+    assert advice("sweep.limits.trial=300 s") == 'set workload.min_duration = "213.5 s", or a shorter lasts'
+    assert advice() == (
+        "to see more takes 213.5 s, and sweep.limits.trial is 120 s; choose an earlier moment, or a shorter lasts"
+    )
+
+
+THRICE = 'fault=[{kind="nic_down", host="host1", rail=1, at_progress=0.5, lasts="150 ms", times=3, every="500 ms"}]'
+
+
+def test_a_dry_run_warns_of_trials_that_end_while_our_core_holds_the_nic_back() -> None:
+    """It told that a NIC which it had lost three times would carry nothing for 7352 ms, and the trials ended in 1.7."""
+
+    def warning(*settings: str) -> list[str]:
+        experiment = load(SMOKE, [THRICE, *settings])
+        return [line for line in lines(experiment, plan(experiment)) if "holds back a NIC" in line]
+
+    (told,) = warning()
+    assert told.startswith("warning: our core holds back a NIC that it lost often, here until 7.4 s after the repair: ")
+    assert told.endswith(
+        '2 trials (8MiB) may end before that, and lose more than is seen; set workload.min_duration = "17.2 s", or '
+        "fewer losses, or system.env.R2CC_FLAP_HALF_LIFE_MS = 0, which holds none back"
+    )
+    assert not warning('workload.min_duration="17.2 s"') and warning('workload.min_duration="16.5 s"')
+    assert "choose an earlier moment" in warning("sweep.limits.trial=15 s")[0]
+    assert not warning("system.env.R2CC_FLAP_HALF_LIFE_MS=0") and not warning("fault[0].times=2")
+    assert not warning("workload.backend=torch_gloo") and not warning("workload.backend=simulate")
+    assert not warning("cluster.nics=1", "fault[0].rail=0"), "the last path is never held"
+    assert not warning('fault[0].kind="delay"'), "no path is lost"
+    flap = 'kind="flap", host="host1", rail=1, at_progress=0.5, lasts="1 s"'
+    for parameters, held in (('period="200 ms"', True), ('period="600 ms"', False)):
+        assert bool(warning(f"fault=[{{{flap}, parameters={{{parameters}}}}}]")) == held
+    again = 'fault=[{{kind="nic_down", host="host1", rail=1, at_progress=0.5, lasts="0.1 s", also=[{}]}}]'
+    also = '{{kind="nic_down", host="host1", rail={}, after="{} ms", lasts="0.1 s"}}'
+    assert warning(again.format(", ".join(also.format(1, ms) for ms in (200, 400))))
+    assert not warning(again.format(", ".join(also.format(0, ms) for ms in (200, 400)))), "once, and another one twice"
+
+
+@pytest.mark.parametrize(
+    ("losses_s", "env", "until_s"),
+    [
+        ([0, 1], {}, 0),
+        ([0, 1, 2], {}, 2 + 4 * math.log2(2548 / 750)),
+        # Measured: a NIC that flapped for 1.01 s carried again 10.38 s later, one lost thrice was to wait for 7.35 s.
+        ([0, 0.2, 0.4, 0.6, 0.8], {}, 11.39),
+        ([0.002, 0.507, 1.005], {}, 1.1675 + 7.352),
+        ([0, 1, 2, 62], {}, 0),  # the last one is long after
+        ([0, 1, 2], {"R2CC_FLAP_HALF_LIFE_MS": "0"}, 0),
+        ([0, 1, 2], {"R2CC_FLAP_SUPPRESS": "3000"}, 0),
+        ([0, 1, 2], {"R2CC_FLAP_MAX_MS": "5000"}, 7),
+    ],
+)
+def test_how_long_a_nic_is_held_back_is_what_the_core_says(
+    losses_s: list[float], env: dict[str, str], until_s: float
+) -> None:
+    assert held_until_s(losses_s, env) == pytest.approx(until_s, abs=0.05)
 
 
 @pytest.mark.parametrize(

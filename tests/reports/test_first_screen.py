@@ -328,20 +328,23 @@ def test_of_several_faults_the_cost_of_each_is_told(frame: pd.DataFrame) -> None
         assert not any(text.startswith("Time lost by fault") for text in sentences(none, []))
 
 
-def test_trials_that_ended_before_the_repair_are_told_beside_their_time_lost_and_not_compared(
+def test_trials_that_ended_before_the_cost_was_over_are_told_beside_their_time_lost_and_not_compared(
     frame: pd.DataFrame,
 ) -> None:
     three = of_three_systems(frame)
-    cut = three.assign(before_repair=of(three, "balance", "flap") & (three["repeat"] == 0))
+    cut = three.assign(cost_goes_on=of(three, "balance", "flap") & (three["repeat"] == 0))
     (told,) = [text for text in sentences(cut, []) if "lost by fault" in text]
-    count, trials = int(cut["before_repair"].sum()), int(of(three, "balance", "flap").sum())
-    which = f"{count} of {trials} trials ended before the repair"
+    count, trials = int(cut["cost_goes_on"].sum()), int(of(three, "balance", "flap").sum())
+    which = f"{count} of {trials} trials ended before the cost was over"
     assert f": flap: not compared, because {which} and saw only part of it; nic_down: best " in told
+    own = [text for text in sentences(cut, []) if "over the whole trial" in text and which.partition(" of ")[0] in text]
+    assert [text.partition(" ")[0] for text in own if "ended before the cost was over)" in text] == ["balance"]
     (table,) = first_tables(headline(cut))
     caveats = {row.system: row["lost"].caveat for row in table.rows}
-    assert caveats["balance"].startswith(which) and "repair" not in caveats["best"]
+    assert caveats["balance"].startswith(which) and "cost" not in caveats["best"]
     assert [text for text in table.remarks if text.startswith(f"Time lost by {count} trials that ended before the rep")]
-    assert not [text for text in first_tables(headline(three))[0].remarks if "before the repair" in text]
+    for none in (three, cut.assign(lost_ms=float("nan"))):
+        assert not [text for text in first_tables(headline(none))[0].remarks if "before the repair" in text]
 
 
 def test_a_run_without_a_conclusive_trial_says_why_and_keeps_the_unit(frame: pd.DataFrame) -> None:

@@ -376,6 +376,48 @@ def test_a_nic_of_which_some_paths_return_is_back_in_part(returned: list[tuple[s
     assert ("speeds" in told.lower()) and ("without what did not" in told) == in_part
 
 
+@pytest.mark.parametrize(
+    ("events", "returned", "exceeds"),
+    [
+        ([(45, "path_returned")], 0, None),  # no path was in use at the second fault
+        ([(45, "path_returned"), (52, "path_down")], None, 40),
+        ([(45, "path_returned"), (52, "path_down"), (85, "path_returned")], 15, None),
+        ([(45, "path_returned"), (52, "path_down"), (72, "path_held")], None, 40),
+        ([(45, "path_returned"), (52, "path_down"), (72, "path_held"), (100, "path_returned")], 30, None),
+        ([(55, "path_returned")], None, 40),  # the second fault has it
+    ],
+)
+def test_a_nic_that_is_struck_twice_returns_after_its_last_heal(
+    events: list[tuple[int, str]], returned: float | None, exceeds: float | None
+) -> None:
+    """It was held back to the end after its third loss, and its return after the first was told, and half the speed as
+    that of a NIC that carries again."""
+    of = logged((2, "path_down", "b"), *((ms, kind, "b") for ms, kind in events), further=1)
+    for event in of.core["0"]["events"]:
+        event |= {"peer": "p", "cause": "flapping" if event["kind"] == "path_held" else ""}
+    (second,) = of.further_faults
+    later = {"t_before_ns": 80 * MS, "t_after_ns": 80 * MS, "heal_ns": 100 * MS}
+    last = [
+        of.iterations[-1].model_copy(update={"phase": "repaired", "t_ns": ms * MS, "duration_ns": 10 * MS})
+        for ms in (105, 120, 130)
+    ]
+    again = healed(of, 70).model_copy(
+        update={
+            "further_faults": (second.model_copy(update=later),),
+            "iterations": (*of.iterations[:-1], *last),
+            "evidence": Evidence(strikes=({"heal_from_ns": 69 * MS}, {"heal_from_ns": 99 * MS})),
+        }
+    )
+    assert (value("return_ms", again), METRICS["return_ms"].exceeds(View(again))) == (returned, exceeds)
+    begun = [i.t_ns // MS for i in View(again).in_phase("repaired")]
+    assert begun == [ms for ms in (105, 120, 130) if ms >= 100 + (returned or 0)]
+    assert not_back_within(again) == ("" if exceeds is None else "b not back within 40 ms")
+    held = {None: "to its end, 40 ms or more", 30: "for 30 ms"}.get(returned, "") if (72, "path_held") in events else ""
+    assert held in held_back([again]) and bool(held) == bool(held_back([again]))
+    never = again.model_copy(update={"further_faults": (second.model_copy(update=later | {"heal_ns": None}),)})
+    assert (value("return_ms", never), METRICS["return_ms"].exceeds(View(never))) == (None, None)
+
+
 def test_a_trial_that_was_over_before_the_heal_tells_no_return() -> None:
     of = logged(*LOST, (56, "link_up", "b"), (58, "path_returned", "b"))
     assert of.fault is not None
@@ -467,6 +509,10 @@ def test_a_speed_after_the_repair_begins_when_the_nic_carries_again() -> None:
     assert value("repaired_ms", out) == 20
     assert "repaired of 2 iterations" in trial_line(late, 1.0), "it may be a slow one: half the speed stood there"
     assert "repaired of" not in trial_line(out, 1.0)
+    steps = trial_line(late.model_copy(update={"counts": "steps"}), 1.0)
+    assert "repaired of 2 steps" in steps, "what the workload calls them"
+    served = trial_line(late.model_copy(update={"workload": "serving", "counts": "requests"}), 1.0)
+    assert "repaired" not in served, "no number that it would be of"
     short = late.model_copy(update={"iterations": late.iterations[:-2]})
     assert value("repaired_ms", short) is None, "none began once it carried"
     assert not_back([late, short]) == ""
@@ -593,6 +639,10 @@ def test_a_healed_nic_that_is_held_back_is_told_with_its_reason() -> None:
     assert "R2CC_FLAP_*" in to_the_end
     assert "to their end" in told((50, "path_held", "b")), "the hold began while the NIC was still coming and going"
     assert "a b by s in 2 trials for 30 ms." in told((62, "path_held", "b"), (90, "path_returned", "b"))
+    before = (50, "path_held", "b")
+    assert "a b by s in 2 trials for 30 ms." in told(before, (90, "path_returned", "b")), "the link was up at the heal"
+    assert told(before, (52, "path_returned", "b"), (55, "path_down", "b"), (90, "path_returned", "b")) == ""
+    assert told(before, (55, "link_down", "b"), (56, "path_down", "b")) == "", "lost, and held no more"
     assert told((61, "path_returned", "b")) == "", "nothing held it back"
     assert told((62, "path_held", "c")) == "", "another NIC"
     assert told((62, "path_held", "b"), cause="probation") == "", "no damping"
@@ -694,10 +744,37 @@ def test_failures_that_stay_are_judged_by_what_follows_all_of_them() -> None:
 
 def test_a_trial_that_ended_before_its_repair_is_told_from_one_that_saw_it() -> None:
     """It ends at 85 ms."""
-    assert View(healed(CUT, 85)).before_repair and not View(healed(CUT, 84)).before_repair
-    assert "lost 35 ms  ended before the repair" in trial_line(healed(CUT, 100), 1.0)
+    assert View(healed(CUT, 85)).cost_goes_on and not View(healed(CUT, 84)).cost_goes_on
+    assert "lost 35 ms  ended before the cost was over" in trial_line(healed(CUT, 100), 1.0)
+    (again,) = healed(CUT, 85).faults
+    twice = healed(CUT, 40).model_copy(update={"further_faults": (again,)})
+    assert View(twice).cost_goes_on, "of the last time that it came"
+    elsewhere = again.model_copy(update={"nic": "c"})
+    assert not View(twice.model_copy(update={"further_faults": (elsewhere,)})).cost_goes_on, "it may stay"
     for other in (LOSS, healed(LOSS, 500), trial(("before", 10), status="failed")):
-        assert not View(other).before_repair, "nothing was to be repaired before the end"
+        assert not View(other).cost_goes_on, "nothing was to be repaired before the end"
+
+
+@pytest.mark.parametrize(
+    ("events", "lasts_s", "goes_on"),
+    [
+        ((), 0.06, False),  # nobody used the NIC
+        (LOST, 0.06, True),
+        ((*LOST, (60, "path_returned", "b")), 0.06, False),
+        ((*LOST, (60, "path_returned", "b"), (61, "path_held", "b")), 0.06, True),
+        ((*LOST, (60, "path_returned", "b"), (61, "path_held", "b"), (100, "path_returned", "b")), 0.06, False),
+        (LOST, None, False),  # failures by chance: every trial sees another part of them
+    ],
+)
+def test_a_cost_goes_on_until_a_nic_that_was_used_carries_again(
+    events: tuple[tuple[int, str, str], ...], lasts_s: float | None, goes_on: bool
+) -> None:
+    """Trials with a flapping NIC that was held back lost 1664 ms, longer ones 5692, told as that of the whole trial."""
+    of = healed(logged(*events), 90).model_copy(update={"evidence": Evidence(lasts_s=lasts_s)})
+    assert View(of).cost_goes_on == goes_on
+    assert ("ended before the cost was over" in trial_line(of, 1.0)) == goes_on
+    served = of.model_copy(update={"workload": "serving"})
+    assert "the cost" not in trial_line(served, 1.0), "no time lost is told of requests"
 
 
 @pytest.mark.parametrize("comes_and_goes", [False, True])

@@ -113,6 +113,7 @@ class Breakage:
             unseen=tuple(self.unseen),
             left=tuple(self.left),
             planned_ns=self.planned_ns,
+            lasts_ns=None if self.injection.lasts_s is None else int(self.injection.lasts_s * 1e9),
             clock_error_ns=self._clock_error_ns(self.effect_ns[0]),
             plot=self.plot(),
             nics=self._nics(),

@@ -221,7 +221,7 @@ def gather(facts: Facts) -> Evidence:
 
 def struck_by(facts: Facts, injection: Injected) -> InFlight | None:
     """The iterations in flight on every rank from before the effect until after it."""
-    return in_flight(facts.ranks, injection.t_before_ns, injection.t_after_ns)
+    return in_flight(facts.ranks, injection.t_before_ns, injection.t_after_ns, facts.killed)
 
 
 def carried_by(facts: Facts, injection: Injected, batch: InFlight | None) -> list[Carried]:

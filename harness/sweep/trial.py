@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from signal import SIGKILL
 
-from faults.base import Effect
+from faults.base import Effect, Target
 from faults.registry import FAULTS, create
 from harness.errors import HostError, UnhealthyError
 from harness.events import EventLog
@@ -249,7 +249,7 @@ def _prepare(run: _Run) -> None:
         if run.ahead and run.log.all_ready():  # arming must not keep the first from its iteration
             return
         if injection.nic != BUSIEST and not _stands_in_something(run, number):
-            run.ahead[number] = _arm(run, injection)
+            _arm_ahead(run, number)
 
 
 def _stands_in_something(run: _Run, number: int) -> bool:
@@ -260,14 +260,23 @@ def _stands_in_something(run: _Run, number: int) -> bool:
     return bool({thing for one in standing for thing in held(one, nics)} & set(held(injection, nics)))
 
 
-def _arm(run: _Run, injection: Injection) -> Breakage:
-    """Arms one injection; the busiest NIC is the one that has moved the most bytes until now."""
+def _arm_ahead(run: _Run, number: int) -> None:
+    """Arms an injection while nothing is broken that it holds. One like it that was armed so has the same targets: to
+    look them up takes half of the time."""
+    injection = run.injections[number]
+    known = [breakage.targets for breakage in run.ahead.values() if injection.is_like(breakage.injection)]
+    run.ahead[number] = _arm(run, injection, known[0] if known else ())
+
+
+def _arm(run: _Run, injection: Injection, targets: Sequence[Target] = ()) -> Breakage:
+    """Arms one injection, on `targets` if they are known; the busiest NIC is the one that has moved the most bytes
+    until now."""
     if injection.nic == BUSIEST:
         moved = run.testbed.host(injection.host).moved()
         injection = replace(injection, nic=max(moved, key=lambda nic: moved[nic]))
     limits = run.testbed.experiment.sweep.limits
     name = f"{run.trial.trial_id}-{run.attempt}-{len(run.breakages)}"
-    breakage = Breakage(run.testbed, injection, name)
+    breakage = Breakage(run.testbed, injection, name, list(targets))
     run.breakages.append(breakage)
     breakage.arm(run.pids(), run.testbed.experiment.ready_s + limits.trial_s + 2 * GRACE_S)
     return breakage
@@ -411,7 +420,7 @@ def _inject_by_clock(run: _Run, anchor_ns: int, todo: Sequence[Injection]) -> No
             return
         number = len(run.injections) - len(waiting)
         if waiting and number not in run.ahead and _may_arm_ahead(run, waiting[0], heal_ns):
-            run.ahead[number] = _arm(run, waiting[0])
+            _arm_ahead(run, number)
         if _wait_until(run, min(moments)):
             return
         if _heal_what_is_due(run):

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from faults.base import Target
 from harness.cluster.base import Cluster
 from harness.cluster.noop import NoopCluster
 from harness.cluster.spec import ClusterSpec, NoopSpec
@@ -23,11 +24,13 @@ from harness.experiment.file import read
 from harness.hosts import watch
 from harness.hosts.noop import NoopHost
 from harness.hosts.session import source_of
+from harness.sweep import breakage as breakage_module
 from harness.sweep.breakage import Breakage
 from harness.sweep.owner import BusyError
 from harness.sweep.plan import Trial, parse_only, plan, select
 from harness.sweep.progress import SilentProgress
 from harness.sweep.run_folder import RunFolder
+from harness.sweep.scenario import Injection
 from harness.sweep.still_moving import Received
 from harness.sweep.summary import last_attempts
 from harness.sweep.sweep import Request, open_folder, run_sweep
@@ -440,6 +443,13 @@ def test_a_failure_that_comes_again_waits_until_it_is_healed_however_long_arming
 
         monkeypatch.setattr(Breakage, name, step)
 
+    looked_up: list[Injection] = []
+
+    def asked(injection: Injection, *given: Any) -> list[Target]:
+        looked_up.append(injection)
+        return [Target(injection.host, injection.nic)]
+
+    monkeypatch.setattr(breakage_module, "asked", asked)
     noted("arm", arming_s)
     noted("fire")
     noted("heal")
@@ -451,6 +461,7 @@ def test_a_failure_that_comes_again_waits_until_it_is_healed_however_long_arming
     late_ms = [(strike["late_ns"] or 0) / 1e6 for strike in record.evidence.strikes]
     if arming_s < 0.1:
         assert status is ExitCode.OK and max(late_ms) < 150
+        assert len(looked_up) == 1, "armed ahead, all three have the same targets"
     else:
         assert late_ms[1] > 150 and record.status == "inconclusive"
         told = f"failure 2 (noop of host1 eth0), which should last 150 ms, came {late_ms[1]:.0f} ms late"

@@ -25,6 +25,7 @@ from harness.hosts import watch
 from harness.hosts.noop import NoopHost
 from harness.hosts.session import source_of
 from harness.sweep import breakage as breakage_module
+from harness.sweep import trial as trial_module
 from harness.sweep.breakage import Breakage
 from harness.sweep.owner import BusyError
 from harness.sweep.plan import Trial, parse_only, plan, select
@@ -450,11 +451,13 @@ def test_a_failure_that_comes_again_waits_until_it_is_healed_however_long_arming
         return [Target(injection.host, injection.nic)]
 
     monkeypatch.setattr(breakage_module, "asked", asked)
+    monkeypatch.setattr(trial_module, "AHEAD", 3 if arming_s < 0.1 else 1)
     noted("arm", arming_s)
     noted("fire")
     noted("heal")
     again = {"kind": "noop", "host": "host1", "nic": "eth0", "at_iteration": 8, "lasts": "150 ms", "times": 3}
-    testbed = HostTestbed(tmp_path, only="system=a", fault=again | {"every": "300 ms"}, sweep={"retries": 0})
+    once, longer = {"retries": 0}, {"iterations": 60}
+    testbed = HostTestbed(tmp_path, only="system=a", fault=again | {"every": "300 ms"}, sweep=once, workload=longer)
     status = testbed.sweep(Recording())
     assert [one for one in came if "arm" not in one][:5] == ["fire 0", "heal 0", "fire 1", "heal 1", "fire 2"]
     (record,) = testbed.records()

@@ -9,10 +9,14 @@ import zlib
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from r2ccl_core.planning.algorithms import ALGORITHMS
 from reports.trial import SIMULATED
 
-COLORS = ("#333333", "#E69F00", "#0072B2", "#CC79A7", "#009E73", "#56B4E9", "#8C510A", "#999999")
-"""The first three have L* 21, 71, 46."""
+OF_ALL = ("#333333", "#E69F00", "#0072B2", "#CC79A7", "#009E73", "#56B4E9", "#8C510A", "#999999")
+"""Those that any system may have. The first three have L* 21, 71, 46."""
+OF_ALGORITHMS = {one.alias or one.name: one.color for one in ALGORITHMS.values() if one.follows_health}
+"""By the name of the system that runs it, the colour of each algorithm for losses: its record has it."""
+COLORS = tuple(dict.fromkeys((*OF_ALL, *OF_ALGORITHMS.values())))
 GLYPHS = (
     "\N{BLACK CIRCLE}", "\N{BLACK SQUARE}", "\N{BLACK DIAMOND}", "\N{BLACK UP-POINTING TRIANGLE}",
     "\N{BLACK DOWN-POINTING TRIANGLE}", "\N{HEAVY GREEK CROSS}", "\N{BLACK STAR}", "\N{HEAVY MULTIPLICATION X}",
@@ -30,10 +34,16 @@ class Place(NamedTuple):
     mark: int
 
 
+def _of_algorithm(name: str, mark: int) -> Place:
+    return Place(COLORS.index(OF_ALGORITHMS[name]), mark)
+
+
 OWN = {
-    "failstop": Place(0, 7), "hot_repair": Place(1, 1), "balance": Place(2, 0), "r2cc": Place(3, 2),
-    "auto": Place(4, 3), "forest": Place(5, 4), "gloo": Place(6, 5), "optcc": Place(6, 6),
-    "checkpoint_restart": Place(7, 6), "leaf_ring": Place(3, 5), "owner_skewed": Place(7, 5), "torchft": Place(5, 0),
+    "failstop": Place(0, 7), "balance": Place(2, 0), "auto": Place(4, 3), "gloo": Place(6, 5),
+    "hot_repair": _of_algorithm("hot_repair", 1), "r2cc": _of_algorithm("r2cc", 2),
+    "forest": _of_algorithm("forest", 4), "optcc": _of_algorithm("optcc", 6),
+    "leaf_ring": _of_algorithm("leaf_ring", 5), "owner_skewed": _of_algorithm("owner_skewed", 5),
+    "checkpoint_restart": Place(7, 6), "torchft": Place(5, 0),
     "transfer_again": Place(4, 1), "recompute": Place(5, 2), "reroute": Place(6, 3), "restart": Place(7, 7),
     "nccl": Place(0, 0), "nccl_ib_resiliency": Place(1, 3), "nccl_r2ccl_plugin": Place(2, 2),
     "nccl_plugin": Place(3, 4), "nccl_fork": Place(4, 5), "nccl_ib": Place(7, 4), "ib_write_bw": Place(0, 1),
@@ -51,7 +61,7 @@ def own(name: str) -> Place:
     plain = name.removesuffix(SIMULATED)
     number = zlib.crc32(plain.encode())
     others = len(GLYPHS) - OF_OTHERS
-    return OWN.get(plain, Place(number % len(COLORS), OF_OTHERS + number // len(COLORS) % others))
+    return OWN.get(plain, Place(number % len(OF_ALL), OF_OTHERS + number // len(OF_ALL) % others))
 
 
 def places(systems: Iterable[str]) -> dict[str, Place]:

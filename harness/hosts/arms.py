@@ -40,8 +40,9 @@ def failed_command(argv: list[str], returncode: int, stderr: str) -> RefusedErro
 
 
 @contextmanager
-def urgently() -> Iterator[None]:
+def urgently() -> Iterator[int]:
     """Runs its body, and processes started there, at a higher priority than other processes, if that is permitted.
+    Gives it the usual priority.
 
     Otherwise, on a host whose cores are all busy with a collective, the time of a fault would be known only roughly.
     """
@@ -49,7 +50,7 @@ def urgently() -> Iterator[None]:
     with suppress(PermissionError):
         os.setpriority(os.PRIO_PROCESS, 0, -20)
     try:
-        yield
+        yield usual
     finally:
         os.setpriority(os.PRIO_PROCESS, 0, usual)
 
@@ -131,15 +132,18 @@ class Arm:
             if shutil.which(argv[0].lstrip("-")) is None:
                 raise failed_command(argv, 127, f"{argv[0].lstrip('-')}: No such file or directory")
         self.journal = journal_folder() / f"{os.getpid()}-{name}.json"
-        self.healer = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", healer],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,
-            start_new_session=True,
-        )
-        task = dict(orders, ttl_s=ttl_s, journal=str(self.journal))
+        with (
+            urgently() as usual
+        ):  # healing late makes a fault longer, and starting takes half a second among busy ranks
+            self.healer = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", healer],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                bufsize=0,
+                start_new_session=True,
+            )
+        task = dict(orders, ttl_s=ttl_s, journal=str(self.journal), priority=usual)
         self.tell(json.dumps(task).encode() + b"\n")
         line = self.answer()
         if not line.startswith(b"armed "):

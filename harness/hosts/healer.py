@@ -1,10 +1,10 @@
 """The healer: a detached process that undoes one fault. A stand-alone file, sent to a host and run there.
 
-Its first line of standard input is its task, JSON: {"ttl_s", "heal", "repeat", "beside", "journal"}. It writes the
-journal, which records the heal commands, and starts the programs of `beside`. When each has written a line, it answers
-"armed" and the time at which its time to live ends (CLOCK_MONOTONIC, in seconds). After "go" it passes that line on to
-them, answers "going" when each has written another, and runs the commands of `repeat`, each after its pause, over and
-over.
+Its first line of standard input is its task, JSON: {"ttl_s", "heal", "repeat", "beside", "journal", "priority"}. It
+writes the journal, which records the heal commands, and starts the programs of `beside`. When each has written a line,
+it answers "armed" and the time at which its time to live ends (CLOCK_MONOTONIC, in seconds). After "go" it passes that
+line on to them, answers "going" when each has written another, and runs the commands of `repeat`, each after its pause,
+over and over.
 
 It heals when its input ends (on the agent's request, or because the agent is gone for any reason), when its time to
 live is over, on SIGTERM, and when anything else goes wrong. Then it removes the journal and reports when it healed and
@@ -20,6 +20,7 @@ import signal
 import subprocess
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +65,9 @@ class Healer:
             self.go_on()
 
     def started(self, argv: list[str]) -> subprocess.Popen[bytes]:
-        """Starts a program of `beside`."""
-        pipe = subprocess.PIPE
-        return subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe)
+        """Starts a program of `beside`, at the usual priority: it competes with ranks, unlike the healer itself."""
+        pipe, usual = subprocess.PIPE, partial(os.setpriority, os.PRIO_PROCESS, 0, self.task["priority"])
+        return subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, preexec_fn=usual)
 
     def says(self, process: subprocess.Popen[bytes]) -> bool:
         """Whether a program of `beside` writes its next line before it is time to heal."""

@@ -49,8 +49,8 @@ class Breakage:
     """The boot ID of the boot that a restart ends."""
 
     def arm(self, pids: Mapping[str, int], ttl_s: float) -> None:
-        """Looks up the targets, and arms a healer on every place before anything else happens."""
-        self.targets = asked(self.injection, self.testbed.data_nics, self.testbed.places, pids)
+        """Looks up the targets unless they are known, and arms a healer on every place before anything else happens."""
+        self.targets = self.targets or asked(self.injection, self.testbed.data_nics, self.testbed.places, pids)
         fault = create(self.injection.kind, self.injection.parameters)
         recipes = [fault.recipe(target) for target in self.targets]
         by_place = {place: orders_on(place, recipes) for recipe in recipes for place in recipe.places}
@@ -113,6 +113,7 @@ class Breakage:
             unseen=tuple(self.unseen),
             left=tuple(self.left),
             planned_ns=self.planned_ns,
+            lasts_ns=None if self.injection.lasts_s is None else int(self.injection.lasts_s * 1e9),
             clock_error_ns=self._clock_error_ns(self.effect_ns[0]),
             plot=self.plot(),
             nics=self._nics(),

@@ -126,7 +126,8 @@ def _least_in(
     iteration, and more than barriers and probes come to."""
     since_ns, until_ns = inside[0].t_ns, inside[-1].t_ns
     until_ns = until_ns if effect_ns is None else max(since_ns, min(until_ns, effect_ns))
-    begun = [begin_ns(record, number) for number in range(batch.first, batch.last + 1)]
+    last = min(batch.last, max(record.begun))  # a killed rank may not have begun what the others had
+    begun = [begin_ns(record, number) for number in range(batch.first, last + 1)]
     # All of these iterations but the last ended in that time.
     later = sum(since_ns < t_ns <= until_ns for t_ns in begun)
     # A barrier comes before each iteration; other hosts may still be in that of the first one.

@@ -3,10 +3,11 @@
 If iterations are long, one is in flight: it began on every rank before the effect, and ended on none before it.
 Collectives of less than some tens of milliseconds end before any command has run, and an application issues them one
 after another. Then a batch is in flight, from shortly before the effect until shortly after it. The fault may fall
-between two collectives of the batch, if one had ended right before and another followed.
+between two collectives of the batch, if one had ended right before and another followed. A rank that the fault killed
+between two follows with none, or cannot tell; then it is enough that all others began the next.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -28,16 +29,20 @@ class InFlight:
     struck: int
 
 
-def in_flight(ranks: Sequence[RankRecord], before_ns: int, after_ns: int) -> InFlight | None:
-    """The iterations in flight on every rank when an effect came between the two times; None if there were none."""
-    begun = set.intersection(*(set(r.begun) for r in ranks)) if ranks else set()
+def in_flight(
+    ranks: Sequence[RankRecord], before_ns: int, after_ns: int, killed: Collection[int] = ()
+) -> InFlight | None:
+    """The iterations in flight on every rank when an effect came between the two times; None if there were none.
+    `killed`: the ranks that a fault ended."""
+    begun = _begun(ranks)
     one = next((i for i in sorted(begun) if all(_spans(r, i, before_ns, after_ns) for r in ranks)), None)
     if not are_short(ranks):
         return None if one is None else InFlight(one, one, one)
     first = max((i for i in begun if all(r.begun[i] <= before_ns for r in ranks)), default=None)
-    last = min((i for i in begun if all(_end_ns(r, i) >= after_ns for r in ranks)), default=None)
+    following = _begun([r for r in ranks if r.rank not in killed]) or begun
+    last = min((i for i in following if all(_end_ns(r, i) >= after_ns for r in ranks)), default=None)
     if last is None:  # ranks drift apart: one may have ended an iteration that a stopped rank never ended
-        last = min((i for i in begun if any(i not in r.finished for r in ranks)), default=None)
+        last = min((i for i in following if any(i not in r.finished for r in ranks)), default=None)
     if first is None or last is None:
         return None
     if any(_end_ns(r, first) < before_ns - BATCH_NS for r in ranks):
@@ -49,6 +54,11 @@ def in_flight(ranks: Sequence[RankRecord], before_ns: int, after_ns: int) -> InF
     while last + 1 in begun and all(_end_ns(r, last + 1) <= after_ns + BATCH_NS for r in ranks):
         last += 1
     return InFlight(first, last, struck)
+
+
+def _begun(ranks: Sequence[RankRecord]) -> set[int]:
+    """The iterations that all of these ranks began."""
+    return set.intersection(*(set(r.begun) for r in ranks)) if ranks else set()
 
 
 def are_short(ranks: Sequence[RankRecord]) -> bool:

@@ -6,11 +6,12 @@
     failed        an error, an early exit or a hang; expected only as an error that a rank itself reported
                   after the fault, because a crash or a hang is no clear end for any user
     inconclusive  the trial proves nothing: the fault missed the collective (it was not inside one iteration, or a
-                  batch of short ones, that was in flight on every rank), the struck NIC carried nothing in it by
-                  its own counters, a sign is missing (a NIC that should be dead still carried bytes), the
-                  counters do not cover it, it did not heal, the network differs from its state before, a limit of
-                  the experiment ended the trial while ranks continued, all hosts stood still during a hang, or every
-                  iteration was over before a further failure of the scenario came
+                  batch of short ones, that was in flight on every rank), a failure came late or lasted too long by
+                  more than it should last, the struck NIC carried nothing in it by its own counters, a sign is
+                  missing (a NIC that should be dead still carried bytes), the counters do not cover it, it did not
+                  heal, the network differs from its state before, a limit of the experiment ended the trial while
+                  ranks continued, all hosts stood still during a hang, or every iteration was over before a further
+                  failure of the scenario came
 
 An inconclusive trial is run again, so this status must not hide a finding. Hence the order: wrong; then
 failed, unless this failure is the expected one and the fault's proof is incomplete; then inconclusive;
@@ -58,6 +59,8 @@ class Injected:
     """When healing began."""
     planned_ns: int | None = None
     """When it was due, if it came by the clock."""
+    lasts_ns: int | None = None
+    """How long it should last; None: until the end of the trial."""
     aimed: bool = True
     """Whether it was aimed at one chosen iteration."""
     signs: Sequence[Sign] = ()
@@ -106,6 +109,8 @@ class Facts:
     """Parts of the network's state that differ from before the trial."""
     left_out: int = 0
     """Failures by chance that were drawn but were too late to be injected."""
+    drawn: bool = False
+    """Whether chance drew when failures come and how long they last, so that no certain time is asked for."""
     starved: frozenset[str] = frozenset()
     """Hosts whose kernel ended a process for lack of memory."""
     checkers: Sequence[Checker] = (elements,)
@@ -216,7 +221,7 @@ def gather(facts: Facts) -> Evidence:
 
 def struck_by(facts: Facts, injection: Injected) -> InFlight | None:
     """The iterations in flight on every rank from before the effect until after it."""
-    return in_flight(facts.ranks, injection.t_before_ns, injection.t_after_ns)
+    return in_flight(facts.ranks, injection.t_before_ns, injection.t_after_ns, facts.killed)
 
 
 def carried_by(facts: Facts, injection: Injected, batch: InFlight | None) -> list[Carried]:
@@ -349,8 +354,8 @@ def _doubt(facts: Facts, evidence: Evidence) -> str | None:
         return "the fault was never injected" + (f": {facts.awaited}" if facts.awaited else "")
     if not evidence.in_flight:
         return f"the fault missed the collective: {_missed(facts)}"
-    if idle := _idle(facts) or _down_already(facts):
-        return idle
+    if why := _untimely(facts) or _idle(facts) or _down_already(facts):
+        return why
     for injection in facts.injections:
         found = [*injection.unseen, *(_sign_missing(facts, injection, sign) for sign in injection.signs)]
         missing = next((text for text in found if text), None) or _not_healed(facts, injection)
@@ -367,6 +372,26 @@ def _missed(facts: Facts) -> str:
         return "it was not inside an iteration in flight on every rank"
     late_ms = (facts.fault.t_after_ns - over_ns) / 1e6
     return f"the iterations were all over {late_ms:.1f} ms before it had taken effect{_longer(facts)}"
+
+
+def _untimely(facts: Facts) -> str | None:
+    """The first failure that came late, or lasted longer than it should, by more than it should last: that was another
+    scenario. None if there is none. An error ends the trial before the heal is due, which then waits for all ranks."""
+    went_on = first_error(facts) is None
+    came = sorted(facts.injections, key=lambda injection: injection.t_before_ns) if not facts.drawn else ()
+    for place, one in enumerate(came, 1):
+        if one.lasts_ns is None:
+            continue
+        late_ns = 0 if one.planned_ns is None else one.t_before_ns - one.planned_ns
+        lasted_ns = one.heal_from_ns - one.t_after_ns if one.heal_from_ns and went_on else 0
+        if max(late_ns, lasted_ns - one.lasts_ns) > one.lasts_ns:
+            what = f"came {late_ns / 1e6:.0f} ms late" if late_ns > one.lasts_ns else f"lasted {lasted_ns / 1e6:.0f} ms"
+            where = f"{one.kind} of {one.host}{f' {one.nic}' if one.nic else ''}"
+            return (
+                f"failure {place} ({where}), which should last {one.lasts_ns / 1e6:g} ms, {what}: the hosts were too "
+                "busy to inject and heal in time; choose a longer lasts and every, or leave them more processor time"
+            )
+    return None
 
 
 def _never_came(facts: Facts) -> str | None:

@@ -42,6 +42,16 @@ class Injection:
         """How far its target extends: a NIC, a rail, a host or a process."""
         return FAULTS[self.kind].scope
 
+    def is_like(self, other: "Injection") -> bool:
+        """Whether both break the same things in the same way, at whatever time."""
+        return replace(self, offset_s=0.0, lasts_s=None, aimed=False) == replace(
+            other, offset_s=0.0, lasts_s=None, aimed=False
+        )
+
+    def is_over_by(self, offset_s: float) -> bool:
+        """Whether the scenario has it healed by then."""
+        return self.lasts_s is not None and self.offset_s + self.lasts_s <= offset_s
+
 
 def injections(fault: FaultModel, hosts: Hosts, seed: str, horizon_s: float) -> tuple[Injection, ...]:
     """The injections of one trial by time, none later than `horizon_s` after the anchor."""

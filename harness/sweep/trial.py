@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from signal import SIGKILL
 
-from faults.base import Effect
+from faults.base import Effect, Target
 from faults.registry import FAULTS, create
 from harness.errors import HostError, UnhealthyError
 from harness.events import EventLog
@@ -67,6 +67,9 @@ SETTLE_S = 0.025
 """Time from the heal to the last sample, so that a sample shows the NIC up again."""
 ARM_NS = 150_000_000
 """How long arming may take on a busy machine."""
+AHEAD = 16
+"""How many injections are armed at most before the ranks are ready: each is a waiting process, and a scenario may have
+a thousand. The others are armed in the pauses between injections."""
 LATE_NS = 100_000_000
 """A failure by chance that would come later than its time by more than this is left out."""
 SAME_S = 15.0
@@ -240,24 +243,40 @@ def _prepare(run: _Run) -> None:
     sweep = run.testbed.experiment.sweep
     run.injections = injections(fault, run.testbed.data_nics, run.trial.seed, sweep.limits.trial_s)
     run.states = _states(run)
-    taken: set[tuple[str, str]] = set()
-    for number, injection in enumerate(run.injections if not fault.by_chance else ()):
-        things = set(held(injection, run.testbed.data_nics))
+    for number, injection in enumerate(run.injections[:AHEAD] if not fault.by_chance else ()):
         if injection.nic == BUSIEST and injection.aimed:
             return
-        if injection.nic != BUSIEST and not things & taken:  # a repeated target is armed later, in its state then
-            run.ahead[number] = _arm(run, injection)
-        taken |= things
+        if run.ahead and run.log.all_ready():  # arming must not keep the first from its iteration
+            return
+        if injection.nic != BUSIEST and not _stands_in_something(run, number):
+            _arm_ahead(run, number)
 
 
-def _arm(run: _Run, injection: Injection) -> Breakage:
-    """Arms one injection; the busiest NIC is the one that has moved the most bytes until now."""
+def _stands_in_something(run: _Run, number: int) -> bool:
+    """Whether an injection comes while an earlier one of the scenario still holds the same things, so that it can be
+    armed only in their state then."""
+    nics, injection = run.testbed.data_nics, run.injections[number]
+    standing = [one for one in run.injections[:number] if not one.is_over_by(injection.offset_s)]
+    return bool({thing for one in standing for thing in held(one, nics)} & set(held(injection, nics)))
+
+
+def _arm_ahead(run: _Run, number: int) -> None:
+    """Arms an injection while nothing is broken that it holds. One like it that was armed so has the same targets: to
+    look them up takes half of the time."""
+    injection = run.injections[number]
+    known = [breakage.targets for breakage in run.ahead.values() if injection.is_like(breakage.injection)]
+    run.ahead[number] = _arm(run, injection, known[0] if known else ())
+
+
+def _arm(run: _Run, injection: Injection, targets: Sequence[Target] = ()) -> Breakage:
+    """Arms one injection, on `targets` if they are known; the busiest NIC is the one that has moved the most bytes
+    until now."""
     if injection.nic == BUSIEST:
         moved = run.testbed.host(injection.host).moved()
         injection = replace(injection, nic=max(moved, key=lambda nic: moved[nic]))
     limits = run.testbed.experiment.sweep.limits
     name = f"{run.trial.trial_id}-{run.attempt}-{len(run.breakages)}"
-    breakage = Breakage(run.testbed, injection, name)
+    breakage = Breakage(run.testbed, injection, name, list(targets))
     run.breakages.append(breakage)
     breakage.arm(run.pids(), run.testbed.experiment.ready_s + limits.trial_s + 2 * GRACE_S)
     return breakage
@@ -387,34 +406,57 @@ def _after(run: _Run, breakage: Breakage, begin_ns: int, lasts_ns: int) -> After
 
 
 def _inject_by_clock(run: _Run, anchor_ns: int, todo: Sequence[Injection]) -> None:
-    """Fires and heals in the order of time, until all is done or the ranks have ended."""
+    """Fires and heals in the order of time, until all is done or the ranks have ended. Where both are due, heals come
+    first, since a failure that outlasts its time would be another failure."""
     waiting = list(todo)
     while True:
         while waiting and _is_overdue(run, anchor_ns, waiting[0]):
             _leave_out(run, len(run.injections) - len(waiting))
             waiting.pop(0)
-        heals = [(end_ns, b) for b in run.breakages if (end_ns := _heal_due_ns(b)) is not None]
-        due_ns, breakage = min(heals, key=lambda heal: heal[0], default=(None, None))
-        next_ns = anchor_ns + int(waiting[0].offset_s * 1e9) if waiting else None
-        if due_ns is None and next_ns is None:
+        heal_ns = min(filter(None, map(_heal_due_ns, run.breakages)), default=None)
+        fire_ns = _fire_ns(run, anchor_ns, waiting[0]) if waiting else None
+        moments = [t_ns for t_ns in (heal_ns, fire_ns) if t_ns is not None]
+        if not moments:
             return
-        moment_ns = min(t_ns for t_ns in (due_ns, next_ns) if t_ns is not None)
         number = len(run.injections) - len(waiting)
-        if waiting and number not in run.ahead and _may_arm_ahead(run, waiting[0], due_ns):
-            run.ahead[number] = _arm(run, waiting[0])
-        if _wait_until(run, moment_ns):
+        if waiting and number not in run.ahead and _may_arm_ahead(run, waiting[0], heal_ns):
+            _arm_ahead(run, number)
+        if _wait_until(run, min(moments)):
             return
-        if breakage is not None and due_ns == moment_ns:
-            breakage.heal()
+        if _heal_what_is_due(run):
             continue
         injection = waiting.pop(0)
         if _is_in_the_way(run, injection):
             _leave_out(run, number)
-        else:
-            struck = run.ahead.get(number) or _arm(run, injection)
-            struck.planned_ns = moment_ns
-            _fetch(run, struck)
-            struck.fire()
+            continue
+        struck = run.ahead.get(number)
+        if struck is None:
+            struck = _arm(run, injection)
+            _heal_what_is_due(run)  # arming took time
+        struck.planned_ns = _planned_ns(anchor_ns, injection)
+        _fetch(run, struck)
+        struck.fire()
+
+
+def _planned_ns(anchor_ns: int, injection: Injection) -> int:
+    return anchor_ns + int(injection.offset_s * 1e9)
+
+
+def _fire_ns(run: _Run, anchor_ns: int, injection: Injection) -> int:
+    """When an injection comes: at its time, but not before those have lasted as long as they should that are over by
+    then in the scenario. A late heal would otherwise undo this injection, too. By chance, it is left out instead."""
+    planned_ns = _planned_ns(anchor_ns, injection)
+    over = [b for b in run.breakages if b.injection.is_over_by(injection.offset_s)]
+    return planned_ns if _by_chance(run) else max([planned_ns, *filter(None, map(_heal_due_ns, over))])
+
+
+def _heal_what_is_due(run: _Run) -> bool:
+    """Heals what has lasted as long as it should; returns whether there was anything."""
+    now_ns = time.time_ns()
+    due = [(due_ns, b) for b in run.breakages if (due_ns := _heal_due_ns(b)) is not None and due_ns <= now_ns]
+    for _, breakage in sorted(due, key=lambda heal: heal[0]):
+        breakage.heal()
+    return bool(due)
 
 
 def _may_arm_ahead(run: _Run, injection: Injection, heal_due_ns: int | None) -> bool:
@@ -642,6 +684,7 @@ def _facts(run: _Run) -> Facts:
         samples=run.samples,
         changed=run.changed,
         left_out=run.left_out,
+        drawn=_by_chance(run),
         starved=frozenset(host for host, seen in run.readings.items() if _starved(seen)),
         checkers=run.testbed.experiment.workload.checkers,
         lengthen=run.testbed.experiment.workload.lengthen,

@@ -103,7 +103,7 @@ class Algorithm:
     letter: str
     """Its mark in figures."""
     color: str
-    """Its area in figures, as ``#RRGGBB``; the letter stands in it."""
+    """As ``#RRGGBB``: that of its area in figures, in which the letter stands, and that of the system that runs it."""
     predict: Callable[[Problem], Prediction | None]
     """The time in seconds, and the arguments of `build` that achieve it; None: not for this problem."""
     build: Callable[[Shares, Parameters], Schedule]

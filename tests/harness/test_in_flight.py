@@ -90,6 +90,42 @@ def test_short_collectives_of_which_the_last_ends_a_rank() -> None:
     assert at(found, 503, 504) == InFlight(91, 101, 101), "it had begun, and never ended"
 
 
+def killed_at(ms: float, lost: bool = False) -> list[RankRecord]:
+    """Rank 1 is killed at that time: it begins and ends nothing any more, and the other one ends nothing that needs it.
+    Its last beginning may be lost, too."""
+    found = ranks(2, 3)
+    other, killed = found
+    killed.finished = {i: timed for i, timed in killed.finished.items() if timed.end_ns <= ms * MS}
+    killed.begun = {i: t_ns for i, t_ns in killed.begun.items() if t_ns <= ms * MS}
+    through = max(killed.finished)
+    if lost:
+        killed.begun = {i: t_ns for i, t_ns in killed.begun.items() if i <= through}
+    other.finished = {i: timed for i, timed in other.finished.items() if i <= through}
+    other.begun = {i: t_ns for i, t_ns in other.begun.items() if i <= through + 1}
+    return found
+
+
+def at_kill(found: list[RankRecord], before_ms: float, after_ms: float) -> InFlight | None:
+    return in_flight(found, round(before_ms * MS), round(after_ms * MS), {1})
+
+
+def test_a_rank_that_is_killed_between_two_short_collectives_begins_no_other() -> None:
+    """An application that stops there has lost its rank in the middle of its work, as one inside a collective."""
+    assert at_kill(killed_at(503), 502.5, 504) == InFlight(91, 101, 101)
+    assert at(killed_at(503), 502.5, 504) is None, "another fault leaves all ranks able to follow"
+    assert at_kill(killed_at(505.5, lost=True), 505, 506) == InFlight(91, 101, 101), "nor told that it had begun one"
+    assert at_kill(killed_at(501), 500.5, 502) == InFlight(91, 100, 100), "inside one"
+
+
+def test_a_kill_with_nothing_in_flight_and_nothing_to_follow_missed() -> None:
+    others = killed_at(503)
+    del others[0].begun[101]
+    assert at_kill(others, 502.5, 504) is None, "no rank began another"
+    assert at_kill(killed_at(503), 560, 561) is None, "long after the last one had ended"
+    assert at_kill(ranks(2, 3), 998, 999) is None, "all were through"
+    assert at_kill(ranks(100, 10), 322, 328) is None, "between two long ones"
+
+
 def test_nothing_said_is_nothing_in_flight() -> None:
     assert in_flight([], 0, 1) is None
     assert in_flight([RankRecord(0), RankRecord(1)], 0, 1) is None

@@ -45,6 +45,7 @@ def samples(leak: int = 0, up_at_end: bool = True) -> tuple[Sample, ...]:
 SLACK_BYTES = 10_000
 SIGNS = (LinkDown("host1", "eth1"), Quiet("host1", "eth1", "tx"), Quiet("host1", "eth1", "rx"))
 FAULT = Injected("nic_down", "host1", "eth1", BEFORE, AFTER, HEAL, heal_from_ns=HEAL - MS, signs=SIGNS)
+LASTED = HEAL - MS - AFTER
 SAMPLES = {"host1": samples()}
 
 
@@ -285,6 +286,36 @@ def test_a_further_failure_that_met_no_iteration_is_told_with_the_remedy(came_ns
     assert judge(survived(due=due[:1])).status == "ok", "a scenario of one failure"
     in_time = replace(FAULT, host="host2", t_before_ns=over - MS, signs=(), aimed=False)
     assert judge(survived(injections=(FAULT, in_time), due=due)).status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("planned_ns", "lasts_ns", "told"),
+    [
+        (BEFORE - LASTED - MS, LASTED, f"came {(LASTED + MS) / MS:g} ms late"),
+        (BEFORE - LASTED + MS, LASTED, None),
+        (None, LASTED // 2 - MS, f"lasted {LASTED / MS:g} ms"),
+        (None, LASTED // 2 + MS, None),
+        (BEFORE - 1000 * MS, None, None),
+    ],
+    ids=["late", "a little late", "long", "a little long", "until the end"],
+)
+def test_a_failure_far_from_its_time_is_another_scenario(
+    planned_ns: int | None, lasts_ns: int | None, told: str | None
+) -> None:
+    made = replace(FAULT, planned_ns=planned_ns, lasts_ns=lasts_ns)
+    judgement = judge(survived(injections=(made,)))
+    assert word(judgement) == (("ok", True) if told is None else ("inconclusive", False))
+    if told and lasts_ns:
+        assert judgement.reason.startswith(
+            f"failure 1 (nic_down of host1 eth1), which should last {lasts_ns / 1e6:g} ms, {told}"
+        )
+    assert judge(survived(injections=(made,), drawn=True)).status == "ok", "chance asks for no certain time"
+
+
+def test_a_heal_that_waited_for_the_end_of_ranks_with_an_error_is_no_doubt() -> None:
+    made = replace(FAULT, lasts_ns=MS)
+    assert judge(survived(injections=(made,))).status == "inconclusive"
+    assert word(judge(died(injections=(made,)))) == ("failed", True)
 
 
 def test_a_system_that_stopped_at_the_first_failure_needs_no_further_one() -> None:

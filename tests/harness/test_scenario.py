@@ -1,6 +1,7 @@
 """What breaks, where and when: drawn by chance that repeats itself, never more than a host can bear."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -213,3 +214,13 @@ def test_the_table_says_whether_failures_are_several_and_come_and_go(
 ) -> None:
     fault = table(**keys)
     assert (fault.several, fault.comes_and_goes) == (several, comes_and_goes)
+
+
+def test_what_comes_again_is_alike_and_is_over_by_then() -> None:
+    first = Injection("rate_limit", "host1", "eth1", 0.0, 0.15, True, {"share": 0.1})
+    again = replace(first, offset_s=0.5, aimed=False)
+    assert first.is_like(again) and first.is_over_by(again.offset_s) and not again.is_over_by(0.6)
+    assert not again.is_like(replace(again, parameters={"share": 0.2})) and not again.is_like(
+        replace(again, nic="eth2")
+    )
+    assert not replace(first, lasts_s=None).is_over_by(1e9), "it stays until the end"

@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from faults.base import Target
 from harness.cluster.base import Cluster
 from harness.cluster.noop import NoopCluster
 from harness.cluster.spec import ClusterSpec, NoopSpec
@@ -22,10 +24,14 @@ from harness.experiment.file import read
 from harness.hosts import watch
 from harness.hosts.noop import NoopHost
 from harness.hosts.session import source_of
+from harness.sweep import breakage as breakage_module
+from harness.sweep import trial as trial_module
+from harness.sweep.breakage import Breakage
 from harness.sweep.owner import BusyError
 from harness.sweep.plan import Trial, parse_only, plan, select
 from harness.sweep.progress import SilentProgress
 from harness.sweep.run_folder import RunFolder
+from harness.sweep.scenario import Injection
 from harness.sweep.still_moving import Received
 from harness.sweep.summary import last_attempts
 from harness.sweep.sweep import Request, open_folder, run_sweep
@@ -418,6 +424,51 @@ def test_a_fault_that_misses_is_tried_again_and_every_attempt_is_kept(tmp_path: 
     assert {r.reason for r in testbed.records()} == {
         "the fault was never injected: at_time is 100 s, and no iteration began so late; choose an earlier time"
     }
+
+
+@pytest.mark.parametrize("arming_s", [0.01, 0.5])
+def test_a_failure_that_comes_again_waits_until_it_is_healed_however_long_arming_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arming_s: float
+) -> None:
+    """A heal that comes after the next strike would undo that one, and the NIC would be blamed for what it carried."""
+    came: list[str] = []
+
+    def noted(name: str, takes_s: float = 0.0) -> None:
+        usual = getattr(Breakage, name)
+
+        def step(breakage: Breakage, *given: Any) -> None:
+            if name != "heal" or breakage.heal_ns is None:
+                came.append(f"{name} {breakage.arm_id[-1]}")
+            time.sleep(takes_s)
+            usual(breakage, *given)
+
+        monkeypatch.setattr(Breakage, name, step)
+
+    looked_up: list[Injection] = []
+
+    def asked(injection: Injection, *given: Any) -> list[Target]:
+        looked_up.append(injection)
+        return [Target(injection.host, injection.nic)]
+
+    monkeypatch.setattr(breakage_module, "asked", asked)
+    monkeypatch.setattr(trial_module, "AHEAD", 3 if arming_s < 0.1 else 1)
+    noted("arm", arming_s)
+    noted("fire")
+    noted("heal")
+    again = {"kind": "noop", "host": "host1", "nic": "eth0", "at_iteration": 8, "lasts": "150 ms", "times": 3}
+    once, longer = {"retries": 0}, {"iterations": 60}
+    testbed = HostTestbed(tmp_path, only="system=a", fault=again | {"every": "300 ms"}, sweep=once, workload=longer)
+    status = testbed.sweep(Recording())
+    assert [one for one in came if "arm" not in one][:5] == ["fire 0", "heal 0", "fire 1", "heal 1", "fire 2"]
+    (record,) = testbed.records()
+    late_ms = [(strike["late_ns"] or 0) / 1e6 for strike in record.evidence.strikes]
+    if arming_s < 0.1:
+        assert status is ExitCode.OK and max(late_ms) < 150
+        assert len(looked_up) == 1, "armed ahead, all three have the same targets"
+    else:
+        assert late_ms[1] > 150 and record.status == "inconclusive"
+        told = f"failure 2 (noop of host1 eth0), which should last 150 ms, came {late_ms[1]:.0f} ms late"
+        assert record.reason.startswith(told)
 
 
 def test_a_second_sweep_of_the_same_experiment_is_refused_with_who_has_it(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from matplotlib.markers import MarkerStyle
 from synthetic_run import make_run
 
 from harness.systems.catalogue import CATALOGUE
+from r2ccl_core.planning.algorithms import ALGORITHMS, for_losses
 from r2ccl_core.schedules.r2cc_all_reduce import predicted_ratio
 from reports import columns, embed, palette, stats
 from reports.core_log import core_events
@@ -171,6 +172,17 @@ def test_every_system_of_the_catalogue_has_a_pair_of_its_own() -> None:
     assert len(set(palette.OWN.values())) == len(CATALOGUE)
     assert all(place.mark < palette.OF_OTHERS for place in palette.OWN.values())
     assert len(palette.GLYPHS) == len(style.MARKERS) == len(set(style.LINES)) == len(set(style.HATCHES))
+
+
+def test_an_algorithm_has_one_colour_in_every_figure() -> None:
+    """Green was the forest in the map of the planner's choices, and the system `auto` in every other figure."""
+    records = ALGORITHMS.values()
+    systems = {one.alias or one.name: one.color for one in records if (one.alias or one.name) in palette.OWN}
+    assert systems.keys() >= {"hot_repair", *for_losses()}
+    assert systems == {name: palette.COLORS[palette.OWN[name].color] for name in systems}
+    assert len({one.color for one in records}) == len(records), "areas of one colour in the map"
+    beside = {name: palette.OWN[name].color for name in ("failstop", "balance", "auto", *systems)}
+    assert len(set(beside.values())) == len(beside), "the core's systems, which are compared with each other"
 
 
 def test_the_colour_of_a_system_follows_from_its_name_alone() -> None:

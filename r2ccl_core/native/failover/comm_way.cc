@@ -163,14 +163,8 @@ int64_t Comm::TestLimitNs(const Path& path, const Progress& progress, const Else
   if (path.test.trial_bytes == 0 && slow_ns > 0) {
     return TrialLimitNs(std::max(slow_ns / 4, DrainNs(bytes, best, MostCarried())));
   }
-  // The others may be full because this one carries nothing. If the pair was late again, or failed a test, it is
-  // measured against them as they would be idle, behind what its own NIC has to send to other peers.
-  int64_t usual_ns = elsewhere.usual_ns;
-  if (path.way->grave()) {
-    usual_ns = IdleElsewhereNs(path);
-    bytes += static_cast<double>(nic_state(path).in_flight_bytes.load(std::memory_order_relaxed));
-  }
-  return std::max(LateAfterNs(rtt_ns, bytes, nic_state(path).drain_bytes_per_ns.load()), LateAfterNs(usual_ns));
+  return std::max(LateAfterNs(rtt_ns, bytes, nic_state(path).drain_bytes_per_ns.load()),
+                  LateAfterNs(elsewhere.usual_ns));
 }
 
 void Comm::JudgeTest(Path& path, const Progress& progress, int64_t now_ns) {

@@ -85,7 +85,8 @@ int64_t SendComm::LateAfter(const Path& path) const {
   double drain = nic.drain_bytes_per_ns.load(std::memory_order_relaxed);
   auto queued = static_cast<double>(nic.in_flight_bytes.load(std::memory_order_relaxed));
   if (queued > 0) return LateAfterNs(rtt_ns, queued, drain, nic.peak_bytes_per_ns.load(std::memory_order_relaxed));
-  auto copied = static_cast<double>(path.stream->end() - path.acked_bytes);
+  uint64_t end = path.stream->end();  // what opened the stream may count as acknowledged, too
+  auto copied = static_cast<double>(end - std::min(end, path.acked_bytes));
   return LateAfterNs(rtt_ns, copied, drain, nic.carried_bytes_per_ns.load(std::memory_order_relaxed));
 }
 

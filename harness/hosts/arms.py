@@ -132,9 +132,8 @@ class Arm:
             if shutil.which(argv[0].lstrip("-")) is None:
                 raise failed_command(argv, 127, f"{argv[0].lstrip('-')}: No such file or directory")
         self.journal = journal_folder() / f"{os.getpid()}-{name}.json"
-        with (
-            urgently() as usual
-        ):  # healing late makes a fault longer, and starting takes half a second among busy ranks
+        # Starting takes half a second among busy ranks, and healing late makes a fault longer.
+        with urgently() as usual:
             self.healer = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", healer],
                 stdin=subprocess.PIPE,

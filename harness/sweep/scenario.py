@@ -44,9 +44,7 @@ class Injection:
 
     def is_like(self, other: "Injection") -> bool:
         """Whether both break the same things in the same way, at whatever time."""
-        return replace(self, offset_s=0.0, lasts_s=None, aimed=False) == replace(
-            other, offset_s=0.0, lasts_s=None, aimed=False
-        )
+        return self == replace(other, offset_s=self.offset_s, lasts_s=self.lasts_s, aimed=self.aimed)
 
     def is_over_by(self, offset_s: float) -> bool:
         """Whether the scenario has it healed by then."""

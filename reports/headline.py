@@ -135,8 +135,9 @@ class Line:
 
     @property
     def runs_after(self) -> bool:
-        """Whether a speed after the fault is known, in whatever unit."""
-        return any(self[f"after_{kind}"].n for kind in ("gbs", "tokens_s", "ms"))
+        """Whether a speed after the fault is known, in whatever unit; of requests, whether any began after it, be it
+        after its repair."""
+        return any(self[f"after_{kind}"].n for kind in ("gbs", "tokens_s", "ms", "ttft_p50_ms"))
 
     @property
     def bad(self) -> bool:

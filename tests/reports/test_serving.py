@@ -12,6 +12,8 @@ from synthetic_run import stored_run
 
 from reports.bounds import held
 from reports.compare import compare, regressions
+from reports.figures import overview
+from reports.headline import headline
 from reports.load import frame, load_folders
 from reports.measures import trial_frame
 from reports.metrics import METRICS
@@ -61,6 +63,21 @@ def test_each_request_is_compared_with_itself_in_the_healthy_trials_around_it(tm
         assert struck[f"{phase}_tpot_over"].tolist() == pytest.approx([0.0, 0.0])
     assert struck["requests_hurt"].tolist() == [1, 0]  # 360 ms, where none of 330 ms is among the healthy
     assert frame[frame["scenario"] == "healthy"]["requests_hurt"].isna().all()
+
+
+def test_requests_after_the_repair_are_the_full_mark_where_none_began_before_it(tmp_path: Path) -> None:
+    faulted = trial("transfer", ANSWERS, factor=2.0)
+    assert faulted.fault is not None
+    hit, late = faulted.iterations[3], [one.model_copy(update={"phase": "repaired"}) for one in faulted.iterations[4:]]
+    healed = faulted.fault.model_copy(update={"heal_ns": hit.t_ns + hit.duration_ns - 1})
+    changed = faulted.model_copy(update={"fault": healed, "iterations": (*faulted.iterations[:4], *late)})
+    folder = stored_run(tmp_path, "serving", trial("healthy_before", ANSWERS), changed)
+    lines = headline(trial_frame(load_folders([folder])))
+    assert overview.result(lines) == (
+        "balance, transfer: time to first token, over healthy: +100 % during, +100 % after, "
+        "time per later token, over healthy: 0 % during, 0 % after."
+    )
+    assert [text.get_text() for text in overview.draw(lines).axes[0].texts] == []
 
 
 def test_repeats_without_healthy_trials_of_their_own_take_all(tmp_path: Path) -> None:

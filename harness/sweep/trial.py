@@ -1,8 +1,10 @@
 """Runs one trial on a testbed. The lifecycle, in order; every wait has a time-out:
 
     check     every host answers, every NIC is up, its counters can be read; if not: heal, check again
+    prepare   arm the healers of the first faults, on the places where they act, while the hosts have nothing else to
+              do; of a busiest NIC, which only traffic tells, those of every NIC that it may be. If ranks are to be
+              struck, once these are started
     start     one process per host over the hosts' open sessions; counters are sampled from here on
-    prepare   arm the healers of the first fault, on the places where it acts, before anything else can happen
     ready     wait until every rank is connected; ranks then warm up by themselves
     inject    once rank 0 has begun the chosen iteration, part of the way through it; half a second or more before,
               counters are sampled closely; further faults by the clock, each armed before it fires and healed when its
@@ -45,7 +47,7 @@ from harness.sweep.judge import Facts, Judgement, judge, rank_numbers, with_watc
 from harness.sweep.networks import network_of, nic_bytes, with_network
 from harness.sweep.on_our_clock import on_our_clock
 from harness.sweep.plan import Trial
-from harness.sweep.scenario import BUSIEST, Injection, fits, held, injections, reach
+from harness.sweep.scenario import BUSIEST, Injection, fits, held, injections, named, reach
 from harness.sweep.stalled import SHARE, stood_still_s
 from harness.sweep.still_moving import still_moving
 from harness.sweep.testbed import CLOCKS_EVERY_S, HostTestbed
@@ -123,8 +125,9 @@ class _Run:
     injections: Sequence[Injection] = ()
     breakages: list[Breakage] = field(default_factory=list)
     """In the order in which they were armed; the aimed one first."""
-    ahead: dict[int, Breakage] = field(default_factory=dict)
-    """Those that were armed before the ranks were ready, by their place among the injections."""
+    ahead: dict[tuple[int, str], Breakage] = field(default_factory=dict)
+    """Those that were armed before their time, by their place among the injections and their NIC: a busiest NIC may be
+    any of its host."""
     states: dict[str, State] = field(default_factory=dict)
     changed: list[str] = field(default_factory=list)
     closely_s: float = -float("inf")
@@ -176,8 +179,13 @@ def run_trial(testbed: HostTestbed, trial: Trial, attempt: int) -> Outcome:
         _make_healthy(run)
     try:
         with run.step("start"):
+            _draw(run)
+            strikes_ranks = any(injection.scope == "process" for injection in run.injections)
+            if not strikes_ranks:
+                _prepare(run)
             _start(run)
-            _prepare(run)
+            if strikes_ranks:
+                _prepare(run)
         with run.step("ready"):
             _await_ready(run)
         with run.step("watch"):
@@ -235,45 +243,49 @@ def _await_end(log: EventLog, rank: int, process: RemoteProcess, limit_s: float)
         log.ended(rank, -SIGKILL)
 
 
+def _draw(run: _Run) -> None:
+    fault, limits = run.trial.fault, run.testbed.experiment.sweep.limits
+    if fault is not None:
+        run.injections = injections(fault, run.testbed.data_nics, run.trial.seed, limits.trial_s)
+        run.states = _states(run)
+
+
 def _prepare(run: _Run) -> None:
-    """Draws the injections. Of an aimed table, the injections known by now are armed: arming later takes time."""
-    fault = run.trial.fault
-    if fault is None:
-        return
-    sweep = run.testbed.experiment.sweep
-    run.injections = injections(fault, run.testbed.data_nics, run.trial.seed, sweep.limits.trial_s)
-    run.states = _states(run)
-    for number, injection in enumerate(run.injections[:AHEAD] if not fault.by_chance else ()):
-        if injection.nic == BUSIEST and injection.aimed:
-            return
-        if run.ahead and run.log.all_ready():  # arming must not keep the first from its iteration
-            return
-        if injection.nic != BUSIEST and not _stands_in_something(run, number):
-            _arm_ahead(run, number)
+    """Arms the injections of an aimed table: later that takes time, 0.1 to 0.3 s each beside ranks on a busy machine,
+    in which a trial's short iterations are over."""
+    fault, nics = run.trial.fault, run.testbed.data_nics
+    for number, injection in enumerate(() if fault is None or fault.by_chance else run.injections):
+        standing = [one for one in run.injections[:number] if not one.is_over_by(injection.offset_s)]
+        holding = {thing for earlier in standing for one in named(earlier, nics) for thing in held(one, nics)}
+        for one in named(injection, nics):
+            if len(run.ahead) == AHEAD or (run.ahead and run.log.all_ready()):  # the first must not miss its iteration
+                return
+            if not holding & set(held(one, nics)):  # else it can be armed only in their state then
+                _arm_ahead(run, number, one)
 
 
-def _stands_in_something(run: _Run, number: int) -> bool:
-    """Whether an injection comes while an earlier one of the scenario still holds the same things, so that it can be
-    armed only in their state then."""
-    nics, injection = run.testbed.data_nics, run.injections[number]
-    standing = [one for one in run.injections[:number] if not one.is_over_by(injection.offset_s)]
-    return bool({thing for one in standing for thing in held(one, nics)} & set(held(injection, nics)))
-
-
-def _arm_ahead(run: _Run, number: int) -> None:
+def _arm_ahead(run: _Run, number: int, injection: Injection) -> None:
     """Arms an injection while nothing is broken that it holds. One like it that was armed so has the same targets: to
     look them up takes half of the time."""
-    injection = run.injections[number]
     known = [breakage.targets for breakage in run.ahead.values() if injection.is_like(breakage.injection)]
-    run.ahead[number] = _arm(run, injection, known[0] if known else ())
+    run.ahead[number, injection.nic] = _arm(run, injection, known[0] if known else ())
+
+
+def _chosen(run: _Run, injection: Injection) -> Injection:
+    """The injection with its NIC: the busiest one is the one that has moved the most bytes until now."""
+    if injection.nic != BUSIEST:
+        return injection
+    moved = run.testbed.host(injection.host).moved()
+    return replace(injection, nic=max(moved, key=lambda nic: moved[nic]))
+
+
+def _armed(run: _Run, number: int, injection: Injection) -> Breakage:
+    """The injection, armed: now, unless it was before."""
+    return run.ahead.get((number, injection.nic)) or _arm(run, injection)
 
 
 def _arm(run: _Run, injection: Injection, targets: Sequence[Target] = ()) -> Breakage:
-    """Arms one injection, on `targets` if they are known; the busiest NIC is the one that has moved the most bytes
-    until now."""
-    if injection.nic == BUSIEST:
-        moved = run.testbed.host(injection.host).moved()
-        injection = replace(injection, nic=max(moved, key=lambda nic: moved[nic]))
+    """Arms one injection, on `targets` if they are known."""
     limits = run.testbed.experiment.sweep.limits
     name = f"{run.trial.trial_id}-{run.attempt}-{len(run.breakages)}"
     breakage = Breakage(run.testbed, injection, name, list(targets))
@@ -329,11 +341,11 @@ def _inject_aimed(run: _Run) -> int | None:
     fault, log, testbed = run.trial.fault, run.log, run.testbed
     assert fault is not None
     first = log.ranks[0]
-    if not run.breakages:  # the busiest NIC is known only after some traffic
+    if run.injections[0].nic == BUSIEST:  # known only after some traffic
         _await_closely(run, lambda: bool(first.finished) or run.is_over())
         if run.is_over():
             return None
-    breakage = run.breakages[0] if run.breakages else _arm(run, run.injections[0])
+    breakage = _armed(run, 0, _chosen(run, run.injections[0]))
     if FAULTS[breakage.injection.kind].restarts:  # while the iteration before the chosen one runs
         _wait(
             run,
@@ -419,8 +431,10 @@ def _inject_by_clock(run: _Run, anchor_ns: int, todo: Sequence[Injection]) -> No
         if not moments:
             return
         number = len(run.injections) - len(waiting)
-        if waiting and number not in run.ahead and _may_arm_ahead(run, waiting[0], heal_ns):
-            _arm_ahead(run, number)
+        is_ahead = number in {of for of, _ in run.ahead}
+        if waiting and not is_ahead and _may_arm_ahead(run, waiting[0], heal_ns):
+            waiting[0] = _chosen(run, waiting[0])
+            _arm_ahead(run, number, waiting[0])
         if _wait_until(run, min(moments)):
             return
         if _heal_what_is_due(run):
@@ -429,10 +443,8 @@ def _inject_by_clock(run: _Run, anchor_ns: int, todo: Sequence[Injection]) -> No
         if _is_in_the_way(run, injection):
             _leave_out(run, number)
             continue
-        struck = run.ahead.get(number)
-        if struck is None:
-            struck = _arm(run, injection)
-            _heal_what_is_due(run)  # arming took time
+        struck = _armed(run, number, _chosen(run, injection))
+        _heal_what_is_due(run)  # arming may have taken time
         struck.planned_ns = _planned_ns(anchor_ns, injection)
         _fetch(run, struck)
         struck.fire()
@@ -461,11 +473,11 @@ def _heal_what_is_due(run: _Run) -> bool:
 
 def _may_arm_ahead(run: _Run, injection: Injection, heal_due_ns: int | None) -> bool:
     """Whether there is time to arm it before a heal is due, and nothing that is broken now prevents it."""
-    if injection.nic == BUSIEST or (heal_due_ns is not None and heal_due_ns - time.time_ns() < ARM_NS):
+    if heal_due_ns is not None and heal_due_ns - time.time_ns() < ARM_NS:
         return False
     nics = run.testbed.data_nics
     broken = {nic for b in run.breakages if b.armed and b.effect_ns is not None for nic in held(b.injection, nics)}
-    return not broken & set(held(injection, nics))
+    return not broken & {nic for one in named(injection, nics) for nic in held(one, nics)}
 
 
 def _is_overdue(run: _Run, anchor_ns: int, injection: Injection) -> bool:
@@ -487,8 +499,9 @@ def _by_chance(run: _Run) -> bool:
 
 def _leave_out(run: _Run, number: int) -> None:
     run.left_out += 1
-    if number in run.ahead:
-        run.ahead[number].heal()
+    for (of, _), breakage in run.ahead.items():
+        if of == number:
+            breakage.heal()
 
 
 def _heal_due_ns(breakage: Breakage) -> int | None:

@@ -374,6 +374,7 @@ def _inject_aimed(run: _Run) -> int | None:
         if fire_ns - time.time_ns() > BASELINE_NS:
             _sleep_until(fire_ns - BASELINE_NS)
             _sample_closely(run)
+        breakage.planned_ns = fire_ns + latency_ns
         _sleep_until(fire_ns)
         fired_ns = time.time_ns()
         breakage.fire()

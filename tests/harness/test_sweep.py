@@ -186,6 +186,7 @@ def test_a_fault_on_the_busiest_nic_is_armed_on_all_before_the_ranks_start_and_f
     assert of_trial == [*["arm eth0", "arm eth1"] * 2, "start", "start", "fire eth1", "fire eth0"]
     (record,) = testbed.records()
     assert [fault.nic for fault in record.faults] == ["eth1", "eth0"]
+    assert all(strike["late_ns"] is not None for strike in record.evidence.strikes), "aimed ones, too"
 
 
 def test_a_watch_that_could_not_start_is_told_with_the_trial_and_in_the_end(

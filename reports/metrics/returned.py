@@ -62,7 +62,7 @@ def healed_nics(trial: Trial, events: Sequence[Mapping[str, Any]]) -> tuple[Heal
     was only slow. A NIC that carried when the heal was over returned at once, if the trial lasted longer: the core of
     one that is over sees no later loss.
     """
-    strikes: dict[str, list[_Strike]] = {}
+    strikes: dict[str, list[_Failure]] = {}
     told = dict(enumerate(trial.evidence.strikes))
     for number, fault in enumerate(trial.faults):
         strikes.setdefault(fault.nic, []).append((fault, told.get(number, {})))
@@ -72,7 +72,7 @@ def healed_nics(trial: Trial, events: Sequence[Mapping[str, Any]]) -> tuple[Heal
     return tuple(one for one in found if one is not None)
 
 
-def _healed(trial: Trial, events: Sequence[Mapping[str, Any]], strikes: "Sequence[_Strike]") -> Healed | None:
+def _healed(trial: Trial, events: Sequence[Mapping[str, Any]], strikes: "Sequence[_Failure]") -> Healed | None:
     """None: one of its faults was not healed."""
     heals = [fault.heal_ns for fault, _ in strikes if fault.heal_ns is not None]
     if len(heals) < len(strikes):
@@ -115,7 +115,7 @@ def _is_in_part(trial: Trial, end: "_End") -> bool:
     return bool(held_ends | lost_ends) and any(one[1] is not None and one not in silent for one in carried_ends)
 
 
-_Strike = tuple[Fault, Mapping[str, Any]]
+_Failure = tuple[Fault, Mapping[str, Any]]
 """A fault, and what was told of it."""
 
 Pair = tuple[Any, Any, Any]
@@ -142,7 +142,7 @@ class _End:
     """Whether one returned after the heal that had been held back because it was lost too often."""
 
 
-def _followed(events: Sequence[Mapping[str, Any]], strikes: Sequence[_Strike], heal_ns: int) -> _End:
+def _followed(events: Sequence[Mapping[str, Any]], strikes: Sequence[_Failure], heal_ns: int) -> _End:
     end, link_was_up = _End(), False
     broken_ns = [(one.t_before_ns, _heal_began_ns(one, strike)) for one, strike in strikes]
     for event in events:

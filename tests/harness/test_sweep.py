@@ -26,6 +26,7 @@ from harness.hosts.base import Nic
 from harness.hosts.noop import NoopHost
 from harness.hosts.session import source_of
 from harness.sweep import breakage as breakage_module
+from harness.sweep import injecting
 from harness.sweep import trial as trial_module
 from harness.sweep.breakage import Breakage
 from harness.sweep.owner import BusyError
@@ -496,7 +497,7 @@ def test_a_failure_that_comes_again_waits_until_it_is_healed_however_long_arming
         return [Target(injection.host, injection.nic)]
 
     monkeypatch.setattr(breakage_module, "asked", asked)
-    monkeypatch.setattr(trial_module, "AHEAD", 3 if arming_s < 0.1 else 1)
+    monkeypatch.setattr(injecting, "AHEAD", 3 if arming_s < 0.1 else 1)
     noted("arm", arming_s)
     noted("fire")
     noted("heal")

@@ -126,7 +126,9 @@ METRICS = (
         "shortly before it, so at most recover_most_ms; with less "
         "than 0.2 s of healthy iterations before that were read every millisecond, what the mean alone tells, which "
         "misses stops of less than 10 ms and takes pauses for them, so anything from 0 to recover_most_ms; no value "
-        "where the NIC sends on, only later, nor where the host sends only keep-alives later)",
+        "where the NIC sends on, only later, nor where the host sends only keep-alives later, nor where no iteration "
+        "begins between the failure and its repair, because what was hit, or a pause after it, lasted until then: it "
+        "would say how long the fault was, and lost_ms has that time, between iterations as well)",
         _recovered, of="some faulted trials", from_effect=True, upper="recover_most_ms", from_zero="by_mean",
         tolerance=NOT_COMPARED,
     ),

@@ -1,10 +1,10 @@
 """Healed NICs that the core held back, since they had been lost too often: the report must say why they carry nothing.
 Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from reports.metrics import METRICS
-from reports.metrics.returned import was_held
+from reports.metrics.returned import Healed
 from reports.metrics.view import View
 from reports.trial import Trial
 from reports.wording import number, plural
@@ -14,11 +14,11 @@ def held_back(trials: Iterable[Trial]) -> str:
     """One sentence about the `trials` whose healed NIC was held back, by system; empty if there are none."""
     held: dict[tuple[str, str, bool, bool], list[float]] = {}
     for trial in trials:
-        view = View(trial)
-        if trial.fault is not None and (found := _hold(view)) is not None:
-            ms, to_the_end = found
-            nic, in_part = f"{trial.fault.host} {trial.fault.nic}", to_the_end and view.back_in_part
-            held.setdefault((trial.shown_system, nic, to_the_end, in_part), []).append(ms)
+        for nic in _held(trial):
+            to_the_end = nic.took_ns is None
+            lasted_ns = nic.lasted_ns if nic.took_ns is None else nic.took_ns
+            key = trial.shown_system, nic.told, to_the_end, to_the_end and nic.in_part
+            held.setdefault(key, []).append(lasted_ns / 1e6)
     if not held:
         return ""
     told = "; ".join(_told(*key, times) for key, times in held.items())
@@ -30,16 +30,12 @@ def held_back(trials: Iterable[Trial]) -> str:
     )
 
 
-def _hold(view: View) -> tuple[float, bool] | None:
-    """For how many ms after the heal the NIC was held back, and whether that was to the end of the trial; None: it was
-    not."""
-    if not was_held(view.trial, view.events):
-        return None
-    returned = METRICS["return_ms"]
-    if (least := returned.exceeds(view)) is not None:
-        return least, True
-    took = returned.value(view)
-    return None if took is None else (took, False)
+def _held(trial: Trial) -> Sequence[Healed]:
+    """The NICs of a trial that were held back after their heal, until they returned or to its end."""
+    view, returned = View(trial), METRICS["return_ms"]
+    if returned.value(view) is None and returned.exceeds(view) is None:
+        return ()
+    return [nic for nic in view.healed_nics if nic.was_held and (nic.not_back or nic.took_ns is not None)]
 
 
 def _told(system: str, nic: str, to_the_end: bool, in_part: bool, times: list[float]) -> str:

@@ -1,25 +1,24 @@
 """Healed NICs that did not carry again before their trial ended: what is told of the time after the repair is without
 them, and says so. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from reports.held_back import held_back
 from reports.metrics import METRICS
+from reports.metrics.returned import Healed
 from reports.metrics.view import View
 from reports.trial import Trial
 from reports.wording import number, plural
 
 
 def not_back(trials: Iterable[Trial]) -> str:
-    """One sentence about the `trials` whose NIC was not back, by system; empty if there are none. Those whose NIC was
+    """One sentence about the `trials` whose NICs were not back, by system; empty if there are none. Those that were
     held back to the end have their own (`reports.held_back`)."""
     out: dict[tuple[str, str, bool], list[float]] = {}
     for trial in trials:
-        view = View(trial)
-        if trial.fault is not None and (ms := _out_for(view)) is not None and not held_back([trial]):
-            nic = f"{trial.fault.host} {trial.fault.nic}"
-            told_of = f"some paths of {nic}, while others did," if view.back_in_part else nic
-            out.setdefault((trial.shown_system, told_of, view.back_in_part), []).append(ms)
+        for nic in _not_back(trial):
+            if not nic.was_held:
+                told_of = f"some paths of {nic.told}, while others did," if nic.in_part else nic.told
+                out.setdefault((trial.shown_system, told_of, nic.in_part), []).append(nic.lasted_ns / 1e6)
     told = [
         f"{nic} by {system} in {plural(len(times), 'trial')}, {_ends(times)} ms after the heal"
         for (system, nic, _), times in out.items()
@@ -35,12 +34,10 @@ def not_back(trials: Iterable[Trial]) -> str:
 
 def not_back_within(trial: Trial) -> str:
     """``eth1 not back within 34 ms``, of one trial; ``eth1 back in part only``, where other paths of it carry."""
-    view = View(trial)
-    ms = _out_for(view)
-    if trial.fault is None or ms is None:
-        return ""
-    how = "back in part only" if view.back_in_part else "not back"
-    return f"{trial.fault.nic} {how} within {number(ms)} ms"
+    return ", ".join(
+        f"{nic.nic} {'back in part only' if nic.in_part else 'not back'} within {number(nic.lasted_ns / 1e6)} ms"
+        for nic in _not_back(trial)
+    )
 
 
 def in_trials(not_back: int, in_part: int, of: int) -> str:
@@ -49,11 +46,12 @@ def in_trials(not_back: int, in_part: int, of: int) -> str:
     return "; ".join(f"NIC {how} in {count} of {of}" for how, count in told.items() if count)
 
 
-def _out_for(view: View) -> float | None:
-    """From the heal to the end of a trial that has iterations after it, but no return of its NIC."""
-    if not any(i.phase == "repaired" for i in view.trial.iterations):
-        return None
-    return METRICS["return_ms"].exceeds(view)
+def _not_back(trial: Trial) -> Sequence[Healed]:
+    """Of a trial that has iterations after the heal, its NICs that did not carry again."""
+    view = View(trial)
+    if METRICS["return_ms"].exceeds(view) is None or not any(i.phase == "repaired" for i in trial.iterations):
+        return ()
+    return view.nics_not_back
 
 
 def _ends(times: list[float]) -> str:

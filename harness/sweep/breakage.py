@@ -38,7 +38,7 @@ class Breakage:
     heal_from_ns: int | None = None
     heal_ns: int | None = None
     planned_ns: int | None = None
-    """When the injection was due, if it came by the clock."""
+    """When the injection was due; None: by the bytes of its NIC."""
     places: list[str] = field(default_factory=list)
     """The places where it is armed."""
     unseen: list[str] = field(default_factory=list)

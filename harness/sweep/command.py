@@ -26,6 +26,7 @@ from harness.sweep.provenance import SOURCES, collect
 from harness.sweep.run_folder import RunFolder
 from harness.sweep.simulated import is_simulated
 from harness.sweep.sweep import Request, open_folder, run_sweep
+from harness.sweep.trial_warnings import warnings
 from harness.terminal import console
 from r2ccl_core import spread
 from r2ccl_core.errors import R2cclError, UsageError
@@ -84,7 +85,7 @@ def _sweep(file: Path, changes: Sequence[str], only: Sequence[str], options: Opt
         progress.opened(folder.path, resumed)
         if resumed and (changed := change_of(folder.run())):
             progress.note(f"warning: {changed}; --fresh begins anew")
-        for line in dry.warnings(trials):
+        for line in warnings(trials):
             progress.note(line)
         if is_here and (others := living()):
             progress.note(

@@ -7,11 +7,12 @@
                   after the fault, because a crash or a hang is no clear end for any user
     inconclusive  the trial proves nothing: the fault missed the collective (it was not inside one iteration, or a
                   batch of short ones, that was in flight on every rank), a failure came late or lasted too long by
-                  more than it should last, the struck NIC carried nothing in it by its own counters, a sign is
-                  missing (a NIC that should be dead still carried bytes), the counters do not cover it, it did not
-                  heal, the network differs from its state before, a limit of the experiment ended the trial while
-                  ranks continued, all hosts stood still during a hang, or every iteration was over before a further
-                  failure of the scenario came
+                  more than it should last (or late by more than the iterations then went on, if it should stand until
+                  the end), the struck NIC carried nothing in it by its own counters, a sign is missing (a NIC that
+                  should be dead still carried bytes), the counters do not cover it, it did not heal, the network
+                  differs from its state before, a limit of the experiment ended the trial while ranks continued, all
+                  hosts stood still during a hang, or every iteration was over before a further failure of the
+                  scenario came
 
 An inconclusive trial is run again, so this status must not hide a finding. Hence the order: wrong; then
 failed, unless this failure is the expected one and the fault's proof is incomplete; then inconclusive;
@@ -58,7 +59,7 @@ class Injected:
     heal_from_ns: int | None = None
     """When healing began."""
     planned_ns: int | None = None
-    """When it was due, if it came by the clock."""
+    """When it was due, on the clock or in the chosen iteration; None: by the bytes of its NIC."""
     lasts_ns: int | None = None
     """How long it should last; None: until the end of the trial."""
     aimed: bool = True
@@ -376,19 +377,26 @@ def _missed(facts: Facts) -> str:
 
 def _untimely(facts: Facts) -> str | None:
     """The first failure that came late, or lasted longer than it should, by more than it should last: that was another
-    scenario. None if there is none. An error ends the trial before the heal is due, which then waits for all ranks."""
-    went_on = first_error(facts) is None
+    scenario. None if there is none. An error ends the trial before the heal is due, which then waits for all ranks. One
+    that should stand until the end stands as long as iterations follow; where an error ended them, any was enough."""
+    went_on, over_ns = first_error(facts) is None, _over_ns(facts)
     came = sorted(facts.injections, key=lambda injection: injection.t_before_ns) if not facts.drawn else ()
     for place, one in enumerate(came, 1):
-        if one.lasts_ns is None:
-            continue
         late_ns = 0 if one.planned_ns is None else one.t_before_ns - one.planned_ns
+        where = f"failure {place} ({one.kind} of {one.host}{f' {one.nic}' if one.nic else ''})"
+        if one.lasts_ns is None:
+            left_ns = over_ns - one.t_before_ns if over_ns and went_on else 0
+            if 0 < left_ns < late_ns:
+                return (
+                    f"{where} came {late_ns / 1e6:.0f} ms late, {left_ns / 1e6:.0f} ms before the iterations were "
+                    f"over: the hosts were too busy to inject in time; leave them more processor time{_longer(facts)}"
+                )
+            continue
         lasted_ns = one.heal_from_ns - one.t_after_ns if one.heal_from_ns and went_on else 0
         if max(late_ns, lasted_ns - one.lasts_ns) > one.lasts_ns:
             what = f"came {late_ns / 1e6:.0f} ms late" if late_ns > one.lasts_ns else f"lasted {lasted_ns / 1e6:.0f} ms"
-            where = f"{one.kind} of {one.host}{f' {one.nic}' if one.nic else ''}"
             return (
-                f"failure {place} ({where}), which should last {one.lasts_ns / 1e6:g} ms, {what}: the hosts were too "
+                f"{where}, which should last {one.lasts_ns / 1e6:g} ms, {what}: the hosts were too "
                 "busy to inject and heal in time; choose a longer lasts and every, or leave them more processor time"
             )
     return None

@@ -29,7 +29,7 @@ class Injection:
     kind: str
     host: str
     nic: str
-    """``busiest`` is resolved by the counters when the injection is armed."""
+    """``busiest`` is resolved by the counters, shortly before the injection comes."""
     offset_s: float = 0.0
     lasts_s: float | None = None
     """None: until the end of the trial."""
@@ -108,6 +108,13 @@ def fits(touched: Sequence[tuple[str, str]], broken: Collection[tuple[str, str]]
     lost = {(host, name) for host, name in (*broken, *touched) if name}
     whole = all(sum(of == host for of, _ in lost) < len(nics) for host, nics in hosts.items())
     return whole and not set(touched) & set(broken)
+
+
+def named(injection: Injection, hosts: Hosts) -> tuple[Injection, ...]:
+    """The injection on every NIC that it may strike: the busiest one may be any NIC of its host."""
+    if injection.nic != BUSIEST:
+        return (injection,)
+    return tuple(replace(injection, nic=nic.name) for nic in hosts[injection.host])
 
 
 def held(injection: Injection, hosts: Hosts) -> tuple[tuple[str, str], ...]:

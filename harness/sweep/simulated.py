@@ -20,7 +20,6 @@ from faults.simulated import Nics
 from harness.backends.simulate import SIMULATE, compute_s_of, cost_of
 from harness.events import RankError, RankRecord, Timed
 from harness.hosts.base import Nic
-from harness.sweep.dry_run import named_nics
 from harness.sweep.expectation import Came, expected
 from harness.sweep.judge import Facts, Injected, Judgement, judge
 from harness.sweep.plan import Trial
@@ -28,6 +27,7 @@ from harness.sweep.record import record_of
 from harness.sweep.scenario import injections
 from harness.sweep.simulated_network import FOREVER_S, Network, Outage, health_of, outages_of, topology_of
 from harness.sweep.trial import Outcome
+from harness.sweep.trial_warnings import named_nics
 from harness.workloads.base import Operation
 from r2ccl_core.errors import R2cclError
 from r2ccl_core.model.health import Health

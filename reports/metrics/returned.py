@@ -1,7 +1,7 @@
-"""When a healed NIC carried again, by what the cores told of its paths. Pure."""
+"""When healed NICs carried again, by what the cores told of its paths. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,12 +15,45 @@ PROBATION = "probation"
 """The `cause` of the core's event of a path that is held back until its test packets have come back."""
 
 
-def returned_ns(trial: Trial, events: Iterable[Mapping[str, Any]]) -> int | None:
-    """The time from the last heal of the struck NIC until it carried again; None: it did not before the trial ended, or
-    was not healed.
+@dataclass(frozen=True)
+class Healed:
+    """A struck NIC that was healed, and what the cores told of it. NICs of one name are one: a core names the NIC at
+    its own end of a path, and a path between two struck ones returns after the later heal."""
 
-    It carries again once every path of it that was lost has returned: with one connection of two it sent 1 Mbit/s, and
-    476 once the other was back, 204 ms later. The receiver of a path tells its return although the sender holds it
+    hosts: tuple[str, ...]
+    nic: str
+    heal_ns: int
+    """When its last fault was healed."""
+    took_ns: int | None
+    """From then until it carried again; None: it did not before the trial ended."""
+    lasted_ns: int
+    """From then to the end of the trial."""
+    was_used: bool
+    """Whether a path of it was lost or held: only who used it waits for it."""
+    was_held: bool
+    """Whether a path of it was held back after the heal because it was lost too often, until it returned or to the end.
+    Its hold may have begun before: a link that comes and goes may be up when it is healed."""
+    in_part: bool
+    """Whether a path of it has not returned by the end, or is held back because it was lost too often, while another
+    one carries again."""
+
+    @property
+    def not_back(self) -> bool:
+        """Whether the trial went on after its heal, and ended before it carried again. One that nobody used is missed
+        by nobody."""
+        return self.was_used and self.took_ns is None and self.lasted_ns > 0
+
+    @property
+    def told(self) -> str:
+        """``host1 eth1``."""
+        return f"{' and '.join(self.hosts)} {self.nic}"
+
+
+def healed_nics(trial: Trial, events: Sequence[Mapping[str, Any]]) -> tuple[Healed, ...]:
+    """The struck NICs whose every fault was healed, in the order of their first ones.
+
+    A NIC carries again once every path of it that was lost has returned: with one connection of two it sent 1 Mbit/s,
+    and 476 once the other was back, 204 ms later. The receiver of a path tells its return although the sender holds it
     back, so no return before the last hold counts, and none while a NIC that was lost too often is held: the other end
     of a held path may tell its return long after the hold began. A NIC that is struck several times is one that comes
     and goes: no return between two faults counts. What follows a loss after the last heal is of that one. A probation
@@ -29,40 +62,41 @@ def returned_ns(trial: Trial, events: Iterable[Mapping[str, Any]]) -> int | None
     was only slow. A NIC that carried when the heal was over returned at once, if the trial lasted longer: the core of
     one that is over sees no later loss.
     """
-    heal_ns = last_heal_ns(trial)
-    if heal_ns is None:
+    strikes: dict[str, list[_Failure]] = {}
+    told = dict(enumerate(trial.evidence.strikes))
+    for number, fault in enumerate(trial.faults):
+        strikes.setdefault(fault.nic, []).append((fault, told.get(number, {})))
+    if len(strikes) > 1:  # whole hosts, rails and processes have no name, and any event may be theirs
+        strikes.pop("", None)
+    found = (_healed(trial, events, of_one) for of_one in strikes.values())
+    return tuple(one for one in found if one is not None)
+
+
+def _healed(trial: Trial, events: Sequence[Mapping[str, Any]], strikes: "Sequence[_Failure]") -> Healed | None:
+    """None: one of its faults was not healed."""
+    heals = [fault.heal_ns for fault, _ in strikes if fault.heal_ns is not None]
+    if len(heals) < len(strikes):
         return None
-    found_ns = _followed(trial, events, heal_ns).found_ns
-    if found_ns is None or (found_ns < heal_ns and _ended_ns(trial) <= heal_ns):
-        return None
-    return max(0, int(found_ns - heal_ns))
+    first, heal_ns = strikes[0][0], max(heals)
+    own = [e for e in events if e["t_ns"] >= first.t_before_ns and first.nic in ("", e.get("nic"))]
+    end = _followed(own, strikes, heal_ns)
+    ended_ns = max((i.t_ns + i.duration_ns for i in trial.iterations), default=0)
+    is_back = end.found_ns is not None and (end.found_ns >= heal_ns or ended_ns > heal_ns)
+    return Healed(
+        hosts=tuple(dict.fromkeys(fault.host for fault, _ in strikes)),
+        nic=first.nic,
+        heal_ns=heal_ns,
+        took_ns=max(0, int(end.found_ns - heal_ns)) if is_back and end.found_ns is not None else None,
+        lasted_ns=ended_ns - heal_ns,
+        was_used=bool(first.nic) and any(e.get("kind") in ("path_down", "path_held") for e in own),
+        was_held=end.was_held or FLAPPING in end.holds.values(),
+        in_part=_is_in_part(trial, end),
+    )
 
 
-def last_heal_ns(trial: Trial) -> int | None:
-    """When the last fault of the struck NIC was healed; None: one was not."""
-    heals = [one.heal_ns for one, _ in _of_the_nic(trial)]
-    known = [heal_ns for heal_ns in heals if heal_ns is not None]
-    return max(known) if known and len(known) == len(heals) else None
-
-
-def was_held(trial: Trial, events: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether a path of the healed NIC was held back after the heal because it was lost too often, until it returned or
-    to the end. Its hold may have begun before: a link that comes and goes may be up when it is healed."""
-    heal_ns = last_heal_ns(trial)
-    if heal_ns is None:
-        return False
-    end = _followed(trial, events, heal_ns)
-    return end.was_held or FLAPPING in end.holds.values()
-
-
-def is_in_part(trial: Trial, events: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether a path of the healed NIC has not returned by the end, or is held back because it was lost too often,
-    while another one carries again: the NIC is back in part. A path whose other end holds it or has lost it does not
-    carry, and of one whose other end is not known nothing is concluded."""
-    heal_ns = last_heal_ns(trial)
-    if heal_ns is None:
-        return False
-    end = _followed(trial, events, heal_ns)
+def _is_in_part(trial: Trial, end: "_End") -> bool:
+    """A path whose other end holds it or has lost it does not carry, and of one whose other end is not known nothing is
+    concluded."""
     held = {pair for pair, cause in end.holds.items() if cause == FLAPPING}
     rank_at = {
         str(nic.get("address")): rank
@@ -80,6 +114,9 @@ def is_in_part(trial: Trial, events: Iterable[Mapping[str, Any]]) -> bool:
     )
     return bool(held_ends | lost_ends) and any(one[1] is not None and one not in silent for one in carried_ends)
 
+
+_Failure = tuple[Fault, Mapping[str, Any]]
+"""A fault, and what was told of it."""
 
 Pair = tuple[Any, Any, Any]
 """The rank that tells, its NIC, and the address of the other end."""
@@ -105,15 +142,11 @@ class _End:
     """Whether one returned after the heal that had been held back because it was lost too often."""
 
 
-def _followed(trial: Trial, events: Iterable[Mapping[str, Any]], heal_ns: int) -> _End:
-    fault = trial.fault
-    assert fault is not None
+def _followed(events: Sequence[Mapping[str, Any]], strikes: Sequence[_Failure], heal_ns: int) -> _End:
     end, link_was_up = _End(), False
-    broken_ns = [(one.t_before_ns, _heal_began_ns(one, strike)) for one, strike in _of_the_nic(trial)]
+    broken_ns = [(one.t_before_ns, _heal_began_ns(one, strike)) for one, strike in strikes]
     for event in events:
         t_ns, kind = event["t_ns"], str(event.get("kind"))
-        if t_ns < fault.t_before_ns or (fault.nic and event.get("nic") != fault.nic):
-            continue
         # A core may see the last loss of a link that came and went after the heal; every other one is the next loss.
         late = kind == "link_down" and end.found_ns is not None and end.found_ns < heal_ns
         lost = kind in ("link_down", "path_down")
@@ -160,19 +193,6 @@ def _count(end: _End, kind: str, pair: Pair, cause: Any) -> None:
             end.detours[pair] += 1
 
 
-def lasted_ns(trial: Trial) -> float:
-    """From the last heal of the NIC to the end of the trial; 0 if it was not healed."""
-    heal_ns = last_heal_ns(trial)
-    return 0 if heal_ns is None else _ended_ns(trial) - heal_ns
-
-
-def _of_the_nic(trial: Trial) -> list[tuple[Fault, Mapping[str, Any]]]:
-    """The faults that struck the NIC of the first one, each with what was told of it."""
-    strikes = dict(enumerate(trial.evidence.strikes))
-    told = [(one, strikes.get(number, {})) for number, one in enumerate(trial.faults)]
-    return [(one, strike) for one, strike in told if (one.host, one.nic) == (told[0][0].host, told[0][0].nic)]
-
-
 def _heal_began_ns(fault: Fault, strike: Mapping[str, Any]) -> float:
     """From when a path that returns can be one that the heal let return, where the core saw no link come up. `heal_ns`
     is read when the last command of the heal is over, some ms after the NIC can carry; older runs have only that."""
@@ -180,7 +200,3 @@ def _heal_began_ns(fault: Fault, strike: Mapping[str, Any]) -> float:
     told = strike.get("heal_from_ns")
     # A healer whose time is over heals by itself, before it is told to.
     return min(told, fault.heal_ns) if isinstance(told, int) else fault.heal_ns
-
-
-def _ended_ns(trial: Trial) -> int:
-    return max((i.t_ns + i.duration_ns for i in trial.iterations), default=0)

@@ -4,7 +4,6 @@ from collections.abc import Callable, Container
 from math import inf
 
 from reports import stats
-from reports.metrics import returned
 from reports.metrics.metric import NOT_COMPARED, Metric
 from reports.metrics.view import View
 
@@ -59,13 +58,15 @@ def _first_loss_end_ns(view: View) -> float:
 
 
 def _returned(view: View) -> float | None:
-    returned_ns = returned.returned_ns(view.trial, view.events)
-    return None if returned_ns is None else returned_ns / 1e6
+    """The longest of all healed NICs; None as well if one of them is not back."""
+    took = [nic.took_ns for nic in view.healed_nics if nic.took_ns is not None]
+    return max(took) / 1e6 if took and not view.nics_not_back else None
 
 
 def _not_returned_for(view: View) -> float | None:
-    """From the last heal to the end of the trial."""
-    return returned.lasted_ns(view.trial) / 1e6 if view.not_back else None
+    """What the longest return is more than: from the heal to the end of the trial, or what another NIC took."""
+    least = [nic.lasted_ns if nic.took_ns is None else nic.took_ns for nic in view.healed_nics if nic.was_used]
+    return max(least) / 1e6 if view.nics_not_back else None
 
 
 def _recovered(view: View) -> float | None:
@@ -125,7 +126,9 @@ METRICS = (
         "shortly before it, so at most recover_most_ms; with less "
         "than 0.2 s of healthy iterations before that were read every millisecond, what the mean alone tells, which "
         "misses stops of less than 10 ms and takes pauses for them, so anything from 0 to recover_most_ms; no value "
-        "where the NIC sends on, only later, nor where the host sends only keep-alives later)",
+        "where the NIC sends on, only later, nor where the host sends only keep-alives later, nor where no iteration "
+        "begins between the failure and its repair, because what was hit, or a pause after it, lasted until then: it "
+        "would say how long the fault was, and lost_ms has that time, between iterations as well)",
         _recovered, of="some faulted trials", from_effect=True, upper="recover_most_ms", from_zero="by_mean",
         tolerance=NOT_COMPARED,
     ),
@@ -140,10 +143,11 @@ METRICS = (
     ),
     Metric(
         "return_ms", "ms", "lower", "from the heal until the NIC carries again, with every path of it that was lost "
-        "(of one that is struck several times, from its last heal; 0: it did when the heal was over; one that was lost "
-        "too often lately is held back: until the hold is over; a probation that begins once it carries again does not "
-        "count; where a NIC that was used does not carry again before the trial ends, or only some of its paths do, it "
-        "is not known, but more than the time from the heal to the end; no value where the NIC was not used)",
+        "(of one that is struck several times, from its last heal; of several NICs, the longest of those healed; "
+        "0: it did when the heal was over; one that was lost too often lately is held back: until the hold is over; a "
+        "probation that begins once it carries again does not count; where a NIC that was used does not carry again "
+        "before the trial ends, or only some of its paths do, it is not known, but more than the time from the heal to "
+        "the end; no value where the NIC was not used)",
         _returned, of="some faulted trials", at_least=_not_returned_for, tolerance=NOT_COMPARED,
     ),
     Metric(

@@ -10,7 +10,8 @@ from reports import stats
 from reports.after import After, after, switched_back_ns
 from reports.core_log import core_events
 from reports.effect import counts
-from reports.metrics import between, returned
+from reports.metrics import between
+from reports.metrics.returned import Healed, healed_nics
 from reports.setting import Setting
 from reports.trial import Iteration, Phase, Trial
 
@@ -33,8 +34,8 @@ SENDS_ON = ("rate_limit", "delay", "duplicate", "reorder")
 """Kinds of faults through which their NIC sends on, so that no traffic is down."""
 
 ONCE_HEALED = (
-    "once everything is healed and its NIC carries again (where it does not before the trial ends, without it; where "
-    "it does shortly before the end, of the one or two iterations that are left)"
+    "once everything is healed and its NIC carries again (of several the last one; where one does not before the trial "
+    "ends, without it; where it does shortly before the end, of the one or two iterations that are left)"
 )
 """What a speed after the repair is of."""
 
@@ -189,9 +190,9 @@ class View:
         several that stay, those that follow the last of them.
 
         If the fault comes and goes, all iterations count from the first failure until everything is healed, fast and
-        slow ones. Repaired is what begins after that, once the healed NIC carries again; if it does not before the end,
-        all that begins after the heal. Without an iteration that begins between failure and repair, none counts as
-        after: the one that is hit would only say how long the failure was.
+        slow ones. Repaired is what begins after that, once the healed NICs carry again; those that do not before the
+        end are not waited for. Without an iteration that begins between failure and repair, none counts as after: the
+        one that is hit would only say how long the failure was.
         """
         if phase == "after":
             return self._while_it_lasts if self.comes_and_goes else self._with_all_failures
@@ -231,40 +232,29 @@ class View:
             return False
         ended_ns = self.since[-1].t_ns + self.since[-1].duration_ns
         same = (one for one in trial.faults if (one.kind, one.host, one.nic) == (fault.kind, fault.host, fault.nic))
-        return any(one.heal_ns is None or one.heal_ns >= ended_ns for one in same) or self.not_back
+        return any(one.heal_ns is None or one.heal_ns >= ended_ns for one in same) or bool(self.nics_not_back)
 
     @cached_property
     def _repaired(self) -> Sequence[Iteration]:
         """Between failures that come and go, everything may be healed for a while; that is no repair."""
         items = [i for i in self._by_phase.get("repaired", []) if not self.comes_and_goes or i.t_ns >= self._healed_ns]
-        heal_ns = returned.last_heal_ns(self.trial)
-        if self._returned_ns is None or heal_ns is None:
-            return items
-        return [i for i in items if i.t_ns >= heal_ns + self._returned_ns]
+        back = [nic.heal_ns + nic.took_ns for nic in self.healed_nics if nic.took_ns is not None]
+        return [i for i in items if i.t_ns >= max(back, default=0)]
 
     @cached_property
-    def _returned_ns(self) -> int | None:
-        return returned.returned_ns(self.trial, self.events)
+    def healed_nics(self) -> Sequence[Healed]:
+        """Every struck NIC that was healed, and when it carried again."""
+        return healed_nics(self.trial, self.events)
 
-    @cached_property
-    def not_back(self) -> bool:
-        """Whether it went on after the repair, and ended before the healed NIC carried again. One that nobody used is
-        missed by nobody."""
-        return self.used_nic and self._returned_ns is None and returned.lasted_ns(self.trial) > 0
+    @property
+    def nics_not_back(self) -> Sequence[Healed]:
+        """Those that did not carry again before the trial ended, although it went on after their heal."""
+        return [nic for nic in self.healed_nics if nic.not_back]
 
-    @cached_property
+    @property
     def back_in_part(self) -> bool:
-        """Whether some paths of the healed NIC carry again and others do not."""
-        return returned.is_in_part(self.trial, self.events)
-
-    @cached_property
-    def used_nic(self) -> bool:
-        """Whether a core tells that a path of the struck NIC was lost or held: only who used it waits for it."""
-        fault = self.trial.fault
-        if fault is None or not fault.nic:
-            return False
-        paths = (e for e in self.events if e.get("nic") == fault.nic and e["t_ns"] >= fault.t_before_ns)
-        return any(event.get("kind") in ("path_down", "path_held") for event in paths)
+        """Whether of each of these some paths carry again."""
+        return bool(self.nics_not_back) and all(nic.in_part for nic in self.nics_not_back)
 
     @cached_property
     def _by_phase(self) -> dict[Phase, list[Iteration]]:
@@ -354,7 +344,7 @@ class View:
         """The durations of iterations that do as much as those before the fault, by the same schedule and with every
         NIC: once everything is healed, its NIC carries again, and ranks that switched have switched back."""
         comparable = self.trial.workload == "collective" and self.trial.simulated is None
-        if not comparable or (self.used_nic and self._returned_ns is None):
+        if not comparable or self.nics_not_back:
             return []
         back_ns = switched_back_ns(self.trial, self.events)
         return [i.duration_ns for i in self.in_phase("repaired") if i.t_ns >= back_ns]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from faults.registry import FAULTS
 from harness.experiment.fault_tables import MIN_LASTS_S, FaultModel
 from harness.hosts.base import Nic
-from harness.sweep.scenario import BUSIEST, Hosts, Injection, fits, held, injections, reach
+from harness.sweep.scenario import BUSIEST, Hosts, Injection, fits, held, injections, named, reach
 from harness.sweep.targets import planned
 
 HORIZON_S = 20.0
@@ -160,6 +160,9 @@ def test_the_busiest_nic_is_left_open() -> None:
         table(kind="nic_down", host="host1", nic="busiest", at_progress=0.5), cluster(2, 2), "1", 9
     )
     assert injection.nic == BUSIEST and planned(injection, cluster(2, 2)) == []
+    on_each = named(injection, cluster(2, 2))
+    assert [one.nic for one in on_each] == ["eth0", "eth1"] and {one.aimed for one in on_each} == {True}
+    assert named(on_each[0], cluster(2, 2)) == on_each[:1]
 
 
 def test_a_trace_is_played_back_in_order_of_time() -> None:

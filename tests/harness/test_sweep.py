@@ -22,9 +22,11 @@ from harness.cluster.spec import ClusterSpec, NoopSpec
 from harness.errors import ExitCode, SweepError, UnreachableError
 from harness.experiment.file import read
 from harness.hosts import watch
+from harness.hosts.base import Nic
 from harness.hosts.noop import NoopHost
 from harness.hosts.session import source_of
 from harness.sweep import breakage as breakage_module
+from harness.sweep import injecting
 from harness.sweep import trial as trial_module
 from harness.sweep.breakage import Breakage
 from harness.sweep.owner import BusyError
@@ -142,6 +144,50 @@ def test_counters_are_sampled_closely_before_the_busiest_nic_is_chosen(
     )
     assert testbed.sweep(Recording()) is ExitCode.OK
     assert asked[:2] == ["closely", "busiest"]
+
+
+def test_a_fault_on_the_busiest_nic_is_armed_on_all_before_the_ranks_start_and_fires_on_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Armed once the NIC was known, it came 12 to 32 iterations late, and its repeats half a second."""
+    came: list[str] = []
+    arm, fire, start = Breakage.arm, Breakage.fire, NoopHost.sample_start
+
+    def armed(breakage: Breakage, *given: Any) -> None:
+        came.append(f"arm {breakage.injection.nic}")
+        arm(breakage, *given)
+
+    def fired(breakage: Breakage, *given: Any) -> None:
+        came.append(f"fire {breakage.injection.nic}")
+        fire(breakage, *given)
+
+    def started(host: NoopHost, interval_s: float) -> None:
+        came.append("start")
+        start(host, interval_s)
+
+    most = iter([{"eth0": 1, "eth1": 2}, {"eth0": 4, "eth1": 3}])
+    monkeypatch.setattr(Breakage, "arm", armed)
+    monkeypatch.setattr(Breakage, "fire", fired)
+    monkeypatch.setattr(NoopHost, "sample_start", started)
+    monkeypatch.setattr(NoopHost, "moved", lambda host: next(most))
+    nics = tuple(Nic(f"eth{rail}", rail, "") for rail in range(2))
+    monkeypatch.setattr("harness.sweep.testbed.HostTestbed.data_nics", {"host0": nics, "host1": nics})
+    monkeypatch.setattr(trial_module, "_states", lambda run: {})
+    monkeypatch.setattr(breakage_module, "asked", lambda injection, *given: [Target(injection.host, injection.nic)])
+    again = {"at_iteration": 8, "lasts": "150 ms", "times": 2, "every": "300 ms"}
+    testbed = HostTestbed(
+        tmp_path,
+        only="system=a",
+        fault={"kind": "noop", "host": "host1", "nic": "busiest"} | again,
+        sweep={"retries": 0},
+        workload={"iterations": 60},
+    )
+    assert testbed.sweep(Recording()) is ExitCode.OK
+    of_trial = came[came.index("arm eth0") :]  # counters are read before the first trial, too
+    assert of_trial == [*["arm eth0", "arm eth1"] * 2, "start", "start", "fire eth1", "fire eth0"]
+    (record,) = testbed.records()
+    assert [fault.nic for fault in record.faults] == ["eth1", "eth0"]
+    assert all(strike["late_ns"] is not None for strike in record.evidence.strikes), "aimed ones, too"
 
 
 def test_a_watch_that_could_not_start_is_told_with_the_trial_and_in_the_end(
@@ -451,7 +497,7 @@ def test_a_failure_that_comes_again_waits_until_it_is_healed_however_long_arming
         return [Target(injection.host, injection.nic)]
 
     monkeypatch.setattr(breakage_module, "asked", asked)
-    monkeypatch.setattr(trial_module, "AHEAD", 3 if arming_s < 0.1 else 1)
+    monkeypatch.setattr(injecting, "AHEAD", 3 if arming_s < 0.1 else 1)
     noted("arm", arming_s)
     noted("fire")
     noted("heal")

@@ -13,9 +13,10 @@ from torch_ranks import NEEDS_TORCH, needs_entry_point
 
 from harness.errors import InvalidExperimentError
 from harness.experiment.file import load
-from harness.sweep.dry_run import estimate_s, warnings
+from harness.sweep.dry_run import estimate_s
 from harness.sweep.plan import plan
 from harness.sweep.preflight import check_text, preflight
+from harness.sweep.trial_warnings import warnings
 from r2ccl_core.control.rendezvous import free_root
 
 TRAINING = Path(__file__).parents[2] / "experiments" / "training.toml"

@@ -418,6 +418,62 @@ def test_a_nic_that_is_struck_twice_returns_after_its_last_heal(
     assert (value("return_ms", never), METRICS["return_ms"].exceeds(View(never))) == (None, None)
 
 
+@pytest.mark.parametrize(
+    ("events", "heals_ms", "returned", "exceeds", "told"),
+    [
+        # Each return is from the NIC's own heal, and the trial ends at 150 ms.
+        ([(2, "path_down", "b"), (4, "path_down", "c"), (61, "path_returned", "b"), (95, "path_returned", "c")],
+         (90, 100), 25, None, ""),
+        ([(2, "path_down", "b"), (4, "path_down", "c"), (72, "path_returned", "c"), (95, "path_returned", "b")],
+         (90, 100), 35, None, ""),
+        ([(2, "path_down", "b"), (4, "path_down", "c"), (61, "path_returned", "b")],
+         (90, 100), None, 50, "c not back within 50 ms"),
+        ([(2, "path_down", "b"), (4, "path_down", "c"), (72, "path_returned", "c")],
+         (90, 100), None, 60, "b not back within 60 ms"),
+        ([(2, "path_down", "b"), (4, "path_down", "c")],
+         (90, 100), None, 60, "b not back within 60 ms, c not back within 50 ms"),
+        # It took longer than the other one was watched for.
+        ([(2, "path_down", "b"), (4, "path_down", "c"), (105, "path_returned", "b")],
+         (90, 130), None, 45, "c not back within 20 ms"),
+        # Nobody used the second one.
+        ([(2, "path_down", "b"), (61, "path_returned", "b")], (90, 100), 1, None, ""),
+        # The second one was healed by the end of the trial only.
+        ([(2, "path_down", "b"), (4, "path_down", "c"), (61, "path_returned", "b")], (90, 160), 1, None, ""),
+        ([(2, "path_down", "b"), (4, "path_down", "c"), (72, "path_returned", "c")], (160, 100), 2, None, ""),
+    ],
+)  # fmt: skip
+def test_every_nic_that_a_scenario_breaks_is_followed(
+    events: list[tuple[int, str, str]],
+    heals_ms: tuple[int, int],
+    returned: float | None,
+    exceeds: float | None,
+    told: str,
+) -> None:
+    """Only the NIC of the first fault was: that of its `also` was told as back while it carried nothing."""
+    of = logged(*events, further=1)
+    (second,) = of.further_faults
+    also = {"nic": "c", "t_before_ns": 33 * MS, "t_after_ns": 33 * MS, "heal_ns": heals_ms[1] * MS}
+    last = [
+        of.iterations[-1].model_copy(update={"phase": "repaired", "t_ns": ms * MS, "duration_ns": 10 * MS})
+        for ms in (101, 120, 127, 140)
+    ]
+    both = healed(of, heals_ms[0]).model_copy(
+        update={
+            "further_faults": (second.model_copy(update=also),),
+            "iterations": (*of.iterations[:-1], *last),
+            "evidence": Evidence(strikes=({"heal_from_ns": 89 * MS}, {"heal_from_ns": 99 * MS})),
+        }
+    )
+    assert (value("return_ms", both), METRICS["return_ms"].exceeds(View(both))) == (returned, exceeds)
+    assert not_back_within(both) == told
+    for nic in ("b", "c"):
+        assert (f"a {nic} by s in 1 trial" in not_back([both])) == (f"{nic} not back" in told)
+    if max(heals_ms) < 130 and exceeds is None:
+        came_ms = max(30 + ms for ms, kind, _ in events if kind == "path_returned")
+        begun = [i.t_ns // MS for i in View(both).in_phase("repaired")]
+        assert begun == [ms for ms in (101, 120, 127, 140) if ms >= max(came_ms, max(heals_ms))]
+
+
 def test_a_trial_that_was_over_before_the_heal_tells_no_return() -> None:
     of = logged(*LOST, (56, "link_up", "b"), (58, "path_returned", "b"))
     assert of.fault is not None

@@ -155,9 +155,10 @@ def remarks(lines: Sequence[Line]) -> list[str]:
     told = screen.remarks(lines)
     if screen.compared and any(line.comes_and_goes for line in cells_of(lines)):
         told.append(
-            "A fault that comes and goes is judged by all iterations from its first loss until everything is healed, "
-            "also those while the NIC worked: the speed after it is that of their mean, and T/T0 is their mean over "
-            "the mean of the healthy iterations. The healthy speed is that of the median iteration, as everywhere."
+            "A fault that comes and goes is judged, as are failures that are not all repaired at one moment, by all "
+            "iterations from the first loss until everything is healed, also those while the NIC worked: the speed "
+            "after it is that of their mean, and T/T0 is their mean over the mean of the healthy iterations. The "
+            "healthy speed is that of the median iteration, as everywhere."
         )
     disturbed, slowdowns = sum(line.disturbed for line in lines), sum(line.disturbed_slowdown for line in lines)
     if disturbed or slowdowns:

@@ -84,7 +84,8 @@ class Evidence(BaseModel):
     several: bool | None = None
     """Whether the scenario, as the experiment has it, consists of several failures, however many the trial lived to."""
     comes_and_goes: bool | None = None
-    """Whether something that breaks in the scenario works again before the end, and may break once more."""
+    """Whether something that breaks in the scenario works again while another failure of it goes on or is still to
+    come, or may do so."""
     timed_whole: bool | None = None
     """Whether the durations of its iterations reach to their ends, so that the time to the next is between them. A
     program of its own may time a part only (nccl-tests). None: recorded by an older program."""

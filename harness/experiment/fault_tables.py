@@ -1,6 +1,7 @@
 """The fault tables of an experiment as values, and their mistakes that concern several keys."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import inf
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import BeforeValidator, Field
@@ -125,13 +126,12 @@ class FaultModel(PlaceModel):
 
     @property
     def comes_and_goes(self) -> bool:
-        """Whether something works again before the last failure has come, or while another stays, or may do so: what
-        decides is the table, so that trials of one scenario are judged alike, whichever failure stopped them. Failures
-        that are all healed, and all come while the first lasts, are one time with something broken, as one is."""
-        parts: tuple[PlaceModel, ...] = self.events or (self, *self.also)
+        """Whether something works again while another failure goes on or is still to come, or may do so: what decides
+        is the table, so that trials of one scenario are judged alike, whichever failure stopped them. Failures that all
+        stay, or are all repaired at one moment, are one time with something broken, as one is."""
         kinds = [event.kind for event in self.events] or [self.kind, *(also.kind for also in self.also)]
-        healed = self.several and any(part.lasts_s is not None for part in parts) and not self._overlaps
-        return healed or self.mtbf_s is not None or any(kind in COMES_AND_GOES for kind in kinds)
+        by_chance_or_again = self.mtbf_s is not None or self.times > 1
+        return by_chance_or_again or len(self._ends_s) > 1 or any(kind in COMES_AND_GOES for kind in kinds)
 
     @property
     def over_s(self) -> float:
@@ -148,9 +148,11 @@ class FaultModel(PlaceModel):
         return first_s + each_s + after_s
 
     @property
-    def _overlaps(self) -> bool:
-        once, lasts_s = self.times == 1 and bool(self.also), self.lasts_s or 0.0
-        return once and all(also.lasts_s is not None and also.after_s < lasts_s for also in self.also)
+    def _ends_s(self) -> set[float]:
+        """When its failures end, to the microsecond, because 0.1 + 0.2 is not 0.3; infinite: with the trial."""
+        begin: list[tuple[float, PlaceModel]] = [(event.at_s, event) for event in self.events]
+        begin = begin or [(0.0, self), *((also.after_s, also) for also in self.also)]
+        return {inf if one.lasts_s is None else round(from_s + one.lasts_s, 6) for from_s, one in begin}
 
 
 class FaultContext(NamedTuple):

@@ -64,7 +64,10 @@ def caption(frame: pd.DataFrame) -> str:
 
 def _ratio(shown: pd.DataFrame) -> str:
     """What T/T0 divides: means if the fault of every trial comes and goes, as `reports.metrics.duration` defines it."""
-    medians = "the median iteration after it (after a change of the schedule, where there was one) over the median one"
+    medians = (
+        "the median iteration after it (after the last of several failures, and after a change of the schedule, where "
+        "there was one) over the median one"
+    )
     if len(shown) and shown["comes_and_goes"].all():
         return RATIO_OF_MEANS
     and_means = f" ({RATIO_OF_MEANS}, where the fault comes and goes)" if shown["comes_and_goes"].any() else ""

@@ -36,8 +36,9 @@ METRICS = (
     ),
     Metric(
         "after_gbs", "GB/s", "higher",
-        "bus bandwidth after the fault (of the median iteration before its repair; if it comes and goes, of the mean "
-        "of all from the first that is hit until the repair; no value if none begins in between)",
+        "bus bandwidth after the fault (of the median iteration before its repair, and of several failures after the "
+        "last; if it comes and goes, of the mean of all from the first that is hit until the repair; no value if none "
+        "begins in between)",
         _of("after"), of="trials that went on", heading="after", short="after", workloads=("collective",),
     ),
     Metric(

@@ -201,8 +201,10 @@ EVENT = {"at": "1 s", "kind": "nic_down", "host": "host1"}
         (FIRST | {"also": [NEXT]}, True, False),
         (FIRST | {"also": [NEXT | {"lasts": "100 ms"}]}, True, True),
         (FIRST | {"lasts": "100 ms", "also": [NEXT]}, True, True),
-        (FIRST | {"lasts": "100 ms", "also": [NEXT | {"lasts": "100 ms"}]}, True, False),  # one time, as a single one
-        (FIRST | {"lasts": "100 ms", "also": [NEXT | {"lasts": "100 ms", "kind": "flap"}]}, True, True),
+        (FIRST | {"lasts": "100 ms", "also": [NEXT | {"lasts": "100 ms"}]}, True, True),
+        (FIRST | {"lasts": "500 ms", "also": [NEXT | {"lasts": "100 ms"}]}, True, True),
+        (FIRST | {"lasts": "300 ms", "also": [NEXT | {"after": "100 ms", "lasts": "200 ms"}]}, True, False),  # at once
+        (FIRST | {"lasts": "100 ms", "also": [NEXT | {"lasts": "50 ms", "kind": "flap"}]}, True, True),
         (FIRST | {"lasts": "100 ms", "also": [NEXT | {"lasts": "100 ms", "after": "100 ms"}]}, True, True),
         (FIRST | {"also": [NEXT | {"kind": "flap"}]}, True, True),
         (FIRST | {"times": 2, "every": "1 s", "lasts": "400 ms"}, True, True),
@@ -210,6 +212,7 @@ EVENT = {"at": "1 s", "kind": "nic_down", "host": "host1"}
         ({"name": "trace", "events": [EVENT]}, False, False),
         ({"name": "trace", "events": [EVENT, EVENT | {"at": "2 s", "host": "host2"}]}, True, False),
         ({"name": "trace", "events": [EVENT | {"lasts": "400 ms"}, EVENT | {"at": "2 s"}]}, True, True),
+        ({"name": "trace", "events": [EVENT | {"lasts": "400 ms"}]}, False, False),
     ],
 )
 def test_the_table_says_whether_failures_are_several_and_come_and_go(

@@ -15,6 +15,10 @@ PROBATION = "probation"
 """The `cause` of the core's event of a path that is held back until its test packets have come back."""
 
 
+SENDS_ON = ("rate_limit", "delay", "duplicate", "reorder")
+"""Kinds of faults through which their NIC sends on, so that no traffic is down."""
+
+
 @dataclass(frozen=True)
 class Healed:
     """A struck NIC that was healed, and what the cores told of it. NICs of one name are one: a core names the NIC at
@@ -59,7 +63,8 @@ def healed_nics(trial: Trial, events: Sequence[Mapping[str, Any]]) -> tuple[Heal
     and goes: no return between two faults counts. What follows a loss after the last heal is of that one. A probation
     is of all paths between two NICs: one of which a core has told the return carried until its probation began, which
     is no part of the return. Who passes a probation has shown that it carries, also before the heal, as a NIC does that
-    was only slow. A NIC that carried when the heal was over returned at once, if the trial lasted longer: the core of
+    was only slow; so has one whose paths return, and none is held, while no fault is left but those through which it
+    sends on. A NIC that carried when the heal was over returned at once, if the trial lasted longer: the core of
     one that is over sees no later loss.
     """
     strikes: dict[str, list[_Failure]] = {}
@@ -145,6 +150,7 @@ class _End:
 def _followed(events: Sequence[Mapping[str, Any]], strikes: Sequence[_Failure], heal_ns: int) -> _End:
     end, link_was_up = _End(), False
     broken_ns = [(one.t_before_ns, _heal_began_ns(one, strike)) for one, strike in strikes]
+    silent_ns = [span for span, (one, _) in zip(broken_ns, strikes, strict=True) if one.kind not in SENDS_ON]
     for event in events:
         t_ns, kind = event["t_ns"], str(event.get("kind"))
         # A core may see the last loss of a link that came and went after the heal; every other one is the next loss.
@@ -165,13 +171,17 @@ def _followed(events: Sequence[Mapping[str, Any]], strikes: Sequence[_Failure], 
         elif kind == "path_returned":
             held = end.holds.pop(pair, None)
             end.was_held |= held == FLAPPING and t_ns >= heal_ns
-            passed = held == PROBATION and not end.holds
-            healed = link_was_up or not any(from_ns <= t_ns < until_ns for from_ns, until_ns in broken_ns)
+            passed = not end.holds and (held == PROBATION or not _is_in(t_ns, silent_ns))
+            healed = link_was_up or not _is_in(t_ns, broken_ns)
             end.carried |= {pair} if healed else set()
             whole = FLAPPING not in end.holds.values() and not any(end.lost.values())
             if whole and end.found_ns is None and (healed or passed):
                 end.found_ns = t_ns
     return end
+
+
+def _is_in(t_ns: int, spans_ns: Sequence[tuple[int, float]]) -> bool:
+    return any(from_ns <= t_ns < until_ns for from_ns, until_ns in spans_ns)
 
 
 def _count(end: _End, kind: str, pair: Pair, cause: Any) -> None:

@@ -11,7 +11,7 @@ from reports.after import After, after, switched_back_ns
 from reports.core_log import core_events
 from reports.effect import counts
 from reports.metrics import between
-from reports.metrics.returned import Healed, healed_nics
+from reports.metrics.returned import SENDS_ON, Healed, healed_nics
 from reports.setting import Setting
 from reports.trial import Iteration, Phase, Trial
 
@@ -29,9 +29,6 @@ LOSES_A_NIC = (
 
 COMES_AND_GOES = ("flap",)
 """Kinds of faults whose NIC works at times before the heal."""
-
-SENDS_ON = ("rate_limit", "delay", "duplicate", "reorder")
-"""Kinds of faults through which their NIC sends on, so that no traffic is down."""
 
 ONCE_HEALED = (
     "once everything is healed and its NIC carries again (of several the last one; where one does not before the trial "

@@ -289,13 +289,14 @@ def test_a_nic_that_carries_when_the_heal_is_over_returned_at_once(
         ([(20, "path_held", "p"), (40, "path_returned", "p")], 0),  # it passed its probation while it was still slow
         ([(20, "path_held", "p"), (40, "path_returned", "p"), (50, "path_held", "p")], None),  # once more, to the end
         ([(20, "path_held", "p"), (30, "path_held", "q"), (40, "path_returned", "p"), (75, "path_returned", "q")], 15),
-        ([(20, "path_held", "p"), (25, "path_down", "p"), (40, "path_returned", "p")], None),  # no probation was passed
+        ([(20, "path_held", "p"), (25, "path_down", "p"), (40, "path_returned", "p")], 0),  # lost, and back while slow
+        ([(20, "path_down", "p"), (25, "path_held", "q"), (40, "path_returned", "p"), (75, "path_returned", "q")], 15),
     ],
 )
 def test_a_slow_nic_whose_probation_was_over_before_the_heal_began_carried_at_the_heal(
     events: list[tuple[int, str, str]], expected: float | None
 ) -> None:
-    """No path was lost, so none returns once the heal began: it was told as not back although it sent all the time."""
+    """No path returns once the heal began: it was told as not back although it sent all the time."""
     of = logged()
     told = [
         {"t_ns": (30 + ms) * MS, "kind": kind, "nic": "b", "peer": peer, "cause": "probation"}
@@ -416,6 +417,42 @@ def test_a_nic_that_is_struck_twice_returns_after_its_last_heal(
     assert held in held_back([again]) and bool(held) == bool(held_back([again]))
     never = again.model_copy(update={"further_faults": (second.model_copy(update=later | {"heal_ns": None}),)})
     assert (value("return_ms", never), METRICS["return_ms"].exceeds(View(never))) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("events", "returned"),
+    [
+        ([(42, "path_down", "p"), (43, "path_down", "q"), (62, "path_returned", "p"), (63, "path_returned", "q")], 0),
+        ([(42, "path_down", "p"), (43, "path_down", "q"), (62, "path_returned", "p")], None),
+        ([(42, "path_down", "p"), (50, "path_returned", "p")], None),  # in the hole
+        ([(42, "path_down", "p"), (62, "path_returned", "p"), (70, "path_held", "p")], None),
+        ([(42, "path_down", "p"), (62, "path_returned", "p"), (70, "path_held", "p"), (103, "path_returned", "p")], 13),
+    ],
+)  # fmt: skip
+def test_a_nic_whose_paths_return_from_a_black_hole_while_it_is_slow_carries_at_the_last_heal(
+    events: list[tuple[int, str, str]], returned: float | None
+) -> None:
+    """It carried at full speed from the heal of the slowness on, and was told as not back to the end of the trial."""
+    of = logged(*((ms - 30, kind, path) for ms, kind, path in events), further=1)
+    for event in of.core["0"]["events"]:
+        event |= {"peer": event["nic"], "nic": "b", "cause": "probation"}
+    (second,) = of.further_faults
+    hole = {"kind": "blackhole", "nic": "b", "t_before_ns": 40 * MS, "t_after_ns": 40 * MS, "heal_ns": 61 * MS}
+    slow = healed(of, 90)
+    assert slow.fault is not None
+    last = of.iterations[-1].model_copy(update={"phase": "repaired", "t_ns": 110 * MS, "duration_ns": 10 * MS})
+    both = slow.model_copy(
+        update={
+            "fault": slow.fault.model_copy(update={"kind": "rate_limit"}),
+            "further_faults": (second.model_copy(update=hole),),
+            "iterations": (*of.iterations[:-1], last),
+            "evidence": Evidence(strikes=({"heal_from_ns": 85 * MS}, {"heal_from_ns": 60 * MS}), lasts_s=0.06),
+        }
+    )
+    assert (value("return_ms", both), not_back_within(both)) == (
+        returned, "" if returned is not None else "b not back within 30 ms",
+    )  # fmt: skip
+    assert View(both).cost_goes_on is (returned is None)
 
 
 @pytest.mark.parametrize(

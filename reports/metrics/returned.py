@@ -14,7 +14,6 @@ packets."""
 PROBATION = "probation"
 """The `cause` of the core's event of a path that is held back until its test packets have come back."""
 
-
 SENDS_ON = ("rate_limit", "delay", "duplicate", "reorder")
 """Kinds of faults through which their NIC sends on, so that no traffic is down."""
 

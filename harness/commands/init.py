@@ -15,7 +15,7 @@ from harness.errors import ExitCode, ExperimentError, InvalidExperimentError
 from harness.experiment.file import read
 from harness.experiment.tables import nearest
 from harness.interrupt import Interrupted
-from harness.sweep.dry_run import estimate_s
+from harness.sweep.dry_run import estimate_s, report_s
 from harness.sweep.plan import plan
 from harness.systems.catalogue import CATALOGUE
 from harness.terminal import say
@@ -117,7 +117,7 @@ def init(file: Path, answers: Answers, *, ask: bool, force: bool) -> ExitCode:
     except OSError as error:
         raise UsageError(f"{file}: cannot be written: {error.strerror}") from None
     trials = plan(experiment)
-    minutes = max(1, round(estimate_s(trials, 1) / 60))
+    minutes = max(1, round((estimate_s(trials, 1) + report_s(trials)) / 60))
     say(f"{file}: {plural(len(trials), 'trial')}, roughly {minutes} min on a quiet machine")
     command = shlex.join(["harness", "sweep", str(file)])
     say(f"try it:  {command} --dry-run", indent="         ")

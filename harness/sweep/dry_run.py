@@ -26,6 +26,12 @@ TRIAL_S = 1.0
 """Typical duration of a trial beside its iterations: check, start of the ranks, heal, files."""
 CLUSTER_S = 2.0
 """Time to bring a cluster up and down."""
+REPORT_S = 3.0
+"""Time of a report beside its figures: loading the libraries, reading the trials, writing the tables."""
+FIGURE_S = 0.55
+"""Typical time of one figure, in every format and for a phone, on one processor."""
+CASE_FIGURES = 5
+"""How many figures a report has of one fault, beside a timeline of each of its cells."""
 
 
 def lines(experiment: Experiment, trials: Sequence[Trial]) -> Iterator[str]:
@@ -38,7 +44,7 @@ def lines(experiment: Experiment, trials: Sequence[Trial]) -> Iterator[str]:
             yield f"cluster {clusters}: {members[0].variant.experiment.cluster.summary()}"
         for trial in members:
             yield trial.trial_id
-            if trial.variant.experiment.backend_of(trial.system) == SIMULATE:
+            if not _is_hosted(trial):
                 yield "  simulated here: no host, no command"
                 continue
             yield from (f"  {line}" for line in _ranks(trial.variant.experiment, trial))
@@ -53,19 +59,32 @@ def estimate_s(trials: Sequence[Trial], clusters: int) -> float:
     return sum(map(_trial_s, trials)) + CLUSTER_S * clusters
 
 
+def report_s(trials: Sequence[Trial]) -> float:
+    """The expected duration of the report, most of which is figures: as long as the trials, if there are many faults
+    and few repeats."""
+    faulted = [trial for trial in trials if trial.fault is not None]
+    cases = {(trial.scenario, str(trial.variant.axes)) for trial in faulted}
+    timelines = {trial.cell for trial in faulted if _is_hosted(trial)}  # a simulation has no counters to draw
+    return REPORT_S + FIGURE_S * (1 + CASE_FIGURES * len(cases) + len(timelines))
+
+
 def _totals(experiment: Experiment, trials: Sequence[Trial], clusters: int) -> str:
     faults = sum(trial.fault is not None for trial in trials)
     cells = len({trial.cell for trial in trials})
-    hosted = [t for t in trials if t.variant.experiment.backend_of(t.system) != SIMULATE]
+    hosted = [trial for trial in trials if _is_hosted(trial)]
     ranks = sum(trial.variant.experiment.nranks for trial in hosted)
     upto = "at most " if experiment.sweep.repeats.until is not None else ""
-    minutes = estimate_s(hosted, clusters) / 60
-    lasts = f"{minutes:.0f} min" if minutes >= 2 else f"{60 * minutes:.0f} s"
+    minutes = (estimate_s(hosted, clusters) + report_s(trials)) / 60
+    lasts = f"{minutes:.0f} min" if minutes >= 5 else f"{60 * minutes:.0f} s"
     return (
         f"{upto}{counted(len(trials), 'trial')} of {counted(cells, 'cell')}, {faults} with a fault, "
         f"{counted(ranks, 'rank')} started, the cluster made {counted(clusters, 'time')}; about {lasts} on a "
-        "quiet machine, without the report"
+        "quiet machine, with the report"
     )
+
+
+def _is_hosted(trial: Trial) -> bool:
+    return trial.variant.experiment.backend_of(trial.system) != SIMULATE
 
 
 def _trial_s(trial: Trial) -> float:

@@ -8,7 +8,7 @@ import pytest
 
 from harness.errors import ExperimentError
 from harness.experiment.file import load, variants
-from harness.sweep.dry_run import lines
+from harness.sweep.dry_run import lines, report_s
 from harness.sweep.plan import Trial, dimensions, parse_only, plan, select
 from harness.sweep.record import lost_record
 
@@ -147,4 +147,5 @@ def test_a_dry_run_shows_every_point_and_totals() -> None:
     assert sum(line.startswith("cluster ") for line in shown) == 5
     totals = "48 trials of 12 cells, 48 with a fault, 144 ranks started, the cluster made 5"
     (told,) = (line for line in shown if line.startswith(totals))
-    assert re.search(r"; about \d+ (s|min) on a quiet machine, without the report$", told)
+    assert re.search(r"; about \d+ (s|min) on a quiet machine, with the report$", told)
+    assert report_s(plan(experiment)) > report_s(plan(experiment)[:1]) > report_s([]) > 1

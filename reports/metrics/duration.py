@@ -51,9 +51,9 @@ METRICS = (
     ),
     Metric(
         "slowdown", "", "lower",
-        "T/T0: an iteration after the fault over one before it (medians, of several failures after the last, of an even "
-        "number the faster middle one, without the iteration in which the ranks change their schedule; if the fault "
-        "comes and goes, the means of all before and of all from the first that is hit until the repair)",
+        "T/T0: an iteration after the fault over one before it (medians, of several failures after the last, of an "
+        "even number the faster middle one, without the iteration in which the ranks change their schedule; if the "
+        "fault comes and goes, the means of all before and of all from the first that is hit until the repair)",
         _slowdown, of="trials that went on", heading="T/T0", short="T/T0", workloads=ALIKE, against_healthy=True,
         by_medians=True,
     ),

@@ -309,7 +309,8 @@ class View:
         """How much longer everything since the first failure took than as many healthy iterations, with what it stood
         still between two of them."""
         healthy_ns = len(self.since) * self.healthy_mean_ns
-        return sum(i.duration_ns for i in self.since) - healthy_ns + between.stood_ns(self.trial)
+        until_ns = 0 if all(each.kind in LOSES_A_NIC for each in self.trial.faults) else self._healed_ns
+        return sum(i.duration_ns for i in self.since) - healthy_ns + between.stood_ns(self.trial, until_ns)
 
     @cached_property
     def disturbed(self) -> str:

@@ -697,6 +697,27 @@ def test_a_hang_between_two_iterations_is_time_lost(pause: int, of_hang: int, lo
         assert value("lost_ms", hung.model_copy(update={"evidence": parts})) == 5, "the rest of it may be no pause"
 
 
+@pytest.mark.parametrize(("kind", "counts"), [("nic_down", 0), ("blackhole", 0), ("loss", 1), ("flap", 1)])
+def test_a_long_pause_later_counts_only_while_a_fault_goes_on_that_is_not_the_loss_of_a_nic(
+    kind: str, counts: int
+) -> None:
+    """On a busy machine, pauses 0.3 to 2.3 s after the loss of a NIC were told as its cost: 211 of 654 ms."""
+    of = trial(*[("before", 10)] * 3, ("hit", 16), ("after", 10), ("after", 10), *[("repaired", 10)] * 2, kind=kind)
+    gaps = [0, *[2] * 4, 100, 2, 100]
+    shifts = [sum(gaps[: at + 1]) * MS for at in range(len(gaps))]
+    rows = [i.model_copy(update={"t_ns": i.t_ns + by}) for i, by in zip(of.iterations, shifts, strict=True)]
+    assert of.fault is not None
+    times = {"t_before_ns": rows[3].t_ns, "t_after_ns": rows[3].t_ns, "heal_ns": rows[6].t_ns - MS}
+    paused = of.model_copy(
+        update={
+            "iterations": tuple(rows),
+            "fault": of.fault.model_copy(update=times),
+            "evidence": Evidence(timed_whole=True),
+        }
+    )
+    assert value("lost_ms", paused) == pytest.approx(6 + counts * 98)
+
+
 @pytest.mark.parametrize(
     ("hit", "error_ms", "known"),
     [

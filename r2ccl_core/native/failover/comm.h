@@ -315,9 +315,12 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
   // Asks it by all paths but `about`, unless it was just asked. False where there is no other.
   bool AskPeer(const Path& about, int64_t now_ns) REQUIRES(mutex_);
   void TakePing(Path& path) REQUIRES(mutex_);
+  // Whether it is up and nothing is held against it: the others are compared with such paths.
+  bool IsTrusted(const Path& path) const;
   // Puts its way on probation, unless there is no other that carries data in its place. False then. `slow_ns`: of its
-  // answers, if that is why.
-  bool BeginProbation(Path& path, int64_t now_ns, const std::string& why, int64_t slow_ns = 0) REQUIRES(mutex_);
+  // answers, if that is why, or what they have to be faster than as it `loses` packets.
+  bool BeginProbation(Path& path, int64_t now_ns, const std::string& why, int64_t slow_ns = 0, bool loses = false)
+      REQUIRES(mutex_);
   // What one of the own NICs carried lately at the most, copies included; 0: nothing.
   double MostCarried() const;
   // As Carried has it.
@@ -332,6 +335,9 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
   Elsewhere LookElsewhere(const Path& path) const REQUIRES(mutex_);
   // Within which answers would come there without what this process itself has on the way.
   int64_t IdleElsewhereNs(const Path& path) const REQUIRES(mutex_);
+  // Whether answers over a pair that is tried still take as long as before its probation, or much longer than over
+  // another pair, without what the queues explain.
+  bool IsStillSlow(const Path& path, const Progress& progress) const REQUIRES(mutex_);
   void KnowWay(Path& path);
   // No event, but the status file tells it.
   void SetTested(Path& path, bool tested) {

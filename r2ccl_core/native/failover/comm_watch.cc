@@ -61,7 +61,7 @@ void Comm::CheckStall(Path& path, int64_t now_ns, int64_t since_tick_ns) {
     silence.any_ns =
         std::min(silence.any_ns, now_ns - environment_->witness->AskedAnswerNs(path.nic, peer, limit_ns / 2));
   }
-  if (IsDead(params, progress, limit_ns, lossy, silence)) {
+  if (IsDead(params, progress, limit_ns, lossy, IsOnProbation(path), silence)) {
     std::string silent_ms = std::to_string(silence.in_order_ns / kMillisecond);
     Retire(path, "stalled: no acknowledgement for " + silent_ms + " ms", true);
     return;

@@ -14,14 +14,17 @@ constexpr int64_t kLatelyNs = 1000 * kMillisecond;
 
 void Comm::KnowWay(Path& path) { path.way = environment_->ways.Find(path.nic, path.remote.s_addr); }
 
-bool Comm::BeginProbation(Path& path, int64_t now_ns, const std::string& why, int64_t slow_ns) {
+bool Comm::IsTrusted(const Path& path) const {
+  return path.state == PathState::kUp && !path.suspect && !IsDoubted(path);
+}
+
+bool Comm::BeginProbation(Path& path, int64_t now_ns, const std::string& why, int64_t slow_ns, bool loses) {
   if (environment_->params.mode != 2 || path.way == nullptr) return false;
-  bool other = std::any_of(paths_.begin(), paths_.end(), [&](const Path& candidate) {
-    return &candidate != &path && candidate.state == PathState::kUp && !candidate.suspect && !IsDoubted(candidate);
-  });
+  bool other = std::any_of(paths_.begin(), paths_.end(),
+                           [&](const Path& candidate) { return &candidate != &path && IsTrusted(candidate); });
   if (!other) return false;
   path.way->With([=](Probation& probation) {
-    probation.Begin(now_ns, slow_ns);
+    probation.Begin(now_ns, slow_ns, loses);
     return true;
   });
   TellProbation(path, why);
@@ -60,7 +63,7 @@ void Comm::CheckLosses(Path& path, const Progress& progress, int64_t now_ns) {
   Elsewhere elsewhere = LookElsewhere(path);
   if (!elsewhere.any || elsewhere.lossy) return;
   int64_t slow_ns = std::max(progress.rtt_ns, SlowFromNs(elsewhere.answer_ns));
-  BeginProbation(path, now_ns, "packets are lost, elsewhere they are not", slow_ns);
+  BeginProbation(path, now_ns, "packets are lost, elsewhere they are not", slow_ns, true);
 }
 
 double Comm::MostCarried() const {
@@ -100,7 +103,7 @@ int64_t Comm::WayWorksUntilNs(const Path& path, int64_t now_ns) const {
 Elsewhere Comm::LookElsewhere(const Path& path) const {
   Elsewhere elsewhere;
   for (const Path& other : paths_) {
-    if (&other == &path || other.state != PathState::kUp || other.suspect || IsDoubted(other)) continue;
+    if (&other == &path || !IsTrusted(other)) continue;
     elsewhere.Add(other.usual_ns, other.way == nullptr ? 0 : other.way->answer_ns(), other.loss.lossy());
   }
   return elsewhere;
@@ -115,6 +118,19 @@ int64_t Comm::IdleElsewhereNs(const Path& path) const {
     least_ns = std::min(least_ns, other.usual_ns - (drain > 0 ? static_cast<int64_t>(queued / drain) : 0));
   }
   return least_ns == INT64_MAX ? 0 : std::max<int64_t>(0, least_ns);
+}
+
+bool Comm::IsStillSlow(const Path& path, const Progress& progress) const {
+  if (progress.rtt_ns >= path.way->slow_ns()) return true;
+  if (!progress.rtt_by_kernel) return false;
+  double rate = BestKnownRate();
+  int64_t best_ns = INT64_MAX;
+  for (const Path& other : paths_) {
+    if (&other == &path || !IsTrusted(other) || other.way == nullptr || other.way->answer_ns() == 0) continue;
+    best_ns = std::min(best_ns, UnexplainedNs(other.way->answer_ns(), other.queued_bytes, rate));
+  }
+  if (best_ns == INT64_MAX) return false;
+  return IsSlow(UnexplainedNs(progress.rtt_ns, path.queued_bytes, rate), std::max<int64_t>(1, best_ns));
 }
 
 void Comm::WatchWay(Path& path, const Progress& progress, int64_t now_ns) {
@@ -163,6 +179,10 @@ int64_t Comm::TestLimitNs(const Path& path, const Progress& progress, const Else
   if (path.test.trial_bytes == 0 && slow_ns > 0) {
     return TrialLimitNs(std::max(slow_ns / 4, DrainNs(bytes, best, MostCarried())));
   }
+  // The others are full since this one carries nothing. What was late again has to be as fast as they would be idle.
+  if (path.way->grave()) {
+    return std::max(LateAfterNs(rtt_ns, bytes, best, MostCarried()), LateAfterNs(IdleElsewhereNs(path)));
+  }
   return std::max(LateAfterNs(rtt_ns, bytes, nic_state(path).drain_bytes_per_ns.load()),
                   LateAfterNs(elsewhere.usual_ns));
 }
@@ -176,7 +196,7 @@ void Comm::JudgeTest(Path& path, const Progress& progress, int64_t now_ns) {
   int64_t took_ns = now_ns - path.test.sent_ns - (came ? progress.since_ack_ns : 0);
   bool of_slow = path.way->slow_ns() > 0;
   bool full = progress.bytes_acked > path.acked_bytes + 2 * progress.packet_bytes;
-  bool as_slow = trial && of_slow && full && progress.rtt_ns >= path.way->slow_ns();
+  bool as_slow = trial && of_slow && full && IsStillSlow(path, progress);
   bool lost = as_slow || took_ns > limit_ns || (progress.resent > path.test.resent && !elsewhere.lossy);
   if (lost && !path.test.missed && !PeerSpoke(path, path.test.sent_ns + limit_ns - kAskAheadNs, now_ns)) {
     if (came) path.test.end = 0;  // it says nothing of the way

@@ -159,15 +159,17 @@ void SendComm::CheckSlow(Path& path, const Progress& progress, int64_t now_ns) {
   BeginProbation(path, now_ns, "answers take " + told(answer_ns) + ", elsewhere " + told(best_ns), answer_ns);
 }
 
-// What a slow pair carried now goes over this one. Where that makes its answers as slow, the slow one was not sick.
+// What a slow pair carried now goes over this one. Where that makes its answers as slow, the slow one was not sick; of
+// several the one that was least slow.
 void SendComm::ExcuseSlow(Path& path, int64_t answer_ns, int64_t now_ns) {
   int64_t slow_ns = 0;
   for (const Path& other : paths_) {
-    if (&other != &path && other.way != nullptr) slow_ns = std::max(slow_ns, other.way->slow_ns());
+    if (&other == &path || other.way == nullptr || other.way->excusable_ns() == 0) continue;
+    slow_ns = slow_ns == 0 ? other.way->excusable_ns() : std::min(slow_ns, other.way->excusable_ns());
   }
   if (slow_ns == 0 || !path.no_faster.Note(answer_ns >= slow_ns, answer_ns, now_ns)) return;
   for (const Path& other : paths_) {
-    if (other.way == nullptr || other.way->slow_ns() == 0 || answer_ns < other.way->slow_ns()) continue;
+    if (other.way == nullptr || other.way->excusable_ns() == 0 || answer_ns < other.way->excusable_ns()) continue;
     environment_->ways.Excuse(std::max(answer_ns, slow_ns), now_ns);
     other.way->With([](Probation& probation) { return probation.Excuse(); });
   }

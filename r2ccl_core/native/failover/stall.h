@@ -51,7 +51,7 @@ constexpr int64_t kMostTimeoutsNs = 1000 * kMillisecond;   // most time allowed 
 constexpr int64_t kTimeouts = 8;                           // unanswered retransmissions of the kernel, without back-off
 // Times as many where others carry what a lossy path would, so that nobody waits for the verdict. In twice the time the
 // kernel's timer, which doubles each time, sends the same packet again for a third time: on a NIC that others' traffic
-// fills, two in a row may be lost.
+// fills, two in a row may be lost. Twice as many again on probation, when it carries test packets alone.
 constexpr int64_t kUnhurried = 2;
 
 // The kernel considers an answer that takes longer as lost; peers that delay acknowledgements make it tens of
@@ -85,10 +85,10 @@ constexpr int64_t SeenNs(int64_t since_tick_ns, int64_t since_other_ns) {
 
 // A path on which something arrives is lossy and not dead, unless it never delivers the missing data: a path with too
 // small an MTU lets small packets through. `limit_ns` is StallLimitNs.
-constexpr bool IsDead(const Params& params, const Progress& progress, int64_t limit_ns, bool lossy,
+constexpr bool IsDead(const Params& params, const Progress& progress, int64_t limit_ns, bool lossy, bool on_probation,
                       const Silence& silence) {
   if (params.stall_ms > 0) return silence.in_order_ns > limit_ns;
-  int64_t patience = params.mode == 2 ? kUnhurried : 1;
+  int64_t patience = params.mode != 2 ? 1 : on_probation ? kUnhurried * kUnhurried : kUnhurried;
   int64_t timeouts_ns = patience * std::min(kMostTimeoutsNs, kTimeouts * progress.timeout_ns);
   // Half of it: while an operation waits for data on the dead path, other NICs are idle, too.
   bool sure = !lossy && silence.seen_ns > limit_ns / 2;

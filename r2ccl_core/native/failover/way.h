@@ -18,10 +18,10 @@
 // either end: words of a receiving end are as few.
 //
 // Test packets are few, and say nothing of the rate and little of losses that come in bursts. So a repeated probation,
-// and one for slowness, ends with a trial: for some tens of milliseconds the pair carries copies of chunks that another
-// pair carries as well, more than a shaper lets go at once, and has to be at least half as fast as the best NIC and
-// lose none. Nobody waits for the copies, so a sick pair costs nothing. If there is no chunk to try it with, the
-// probation ends without a trial.
+// one of which a test failed, and one for slowness, ends with a trial: for some tens of milliseconds the pair carries
+// copies of chunks that another pair carries as well, more than a shaper lets go at once, and has to be at least half
+// as fast as the best NIC and lose none. Nobody waits for the copies, so a sick pair costs nothing. If there is no
+// chunk to try it with, the probation ends without a trial.
 #ifndef R2CCL_FAILOVER_WAY_H_
 #define R2CCL_FAILOVER_WAY_H_
 
@@ -56,10 +56,15 @@ class Probation {
   // How long answers took, if that is why it is on probation, and what follows has to be as fast as over other pairs; 0
   // otherwise.
   int64_t slow_ns() const { return on_ ? slow_ns_ : 0; }
+  // The same where the other pairs may show that its load alone made it slow. Load does not lose packets on one of
+  // them.
+  int64_t excusable_ns() const { return loses_ ? 0 : slow_ns(); }
 
-  // Something was late, or answers take `slow_ns`. For a pair that is already on probation, that changes nothing.
-  void Begin(int64_t now_ns, int64_t slow_ns = 0) {
+  // Something was late, answers take `slow_ns`, or it also loses packets. For a pair that is already on probation, that
+  // changes nothing.
+  void Begin(int64_t now_ns, int64_t slow_ns = 0, bool loses = false) {
     if (std::exchange(on_, true)) return;
+    loses_ = loses;
     trial_ = Trial::kNone;
     int64_t halves = ended_ns_ == 0 ? kForgottenHalves : (now_ns - ended_ns_) / kHalfLifeNs;
     int64_t record_ns = halves >= kForgottenHalves ? 0 : std::max(needed_ns_, kLeastNs) >> halves;
@@ -76,7 +81,7 @@ class Probation {
   // The other pairs' answers became as slow without it. Returns true if that ends the probation, of which nothing is
   // remembered then.
   bool Excuse() {
-    if (slow_ns() == 0) return false;
+    if (excusable_ns() == 0) return false;
     needed_ns_ = needed_before_ns_;
     on_ = false;
     return true;
@@ -109,10 +114,10 @@ class Probation {
   bool Pass(int64_t sent_ns, int64_t now_ns) {
     if (!on_) return false;
     if (clean_since_ns_ == 0) clean_since_ns_ = sent_ns;
-    pause_ns_ = kPauseNs;
+    pause_ns_ = kSeriesPauseNs;
     next_test_ns_ = std::min(next_test_ns_, sent_ns + pause_ns_);
     if (now_ns - clean_since_ns_ < needed_ns_) return false;
-    if (needed_ns_ > 0 && AwaitsTrial(now_ns)) return false;
+    if ((needed_ns_ > 0 || missed_) && AwaitsTrial(now_ns)) return false;
     End(now_ns);
     return true;
   }
@@ -134,6 +139,7 @@ class Probation {
   static constexpr int64_t kHalfLifeNs = 2000 * kMillisecond;
   static constexpr int64_t kForgottenHalves = 8;
   static constexpr int64_t kPauseNs = 25 * kMillisecond;
+  static constexpr int64_t kSeriesPauseNs = 10 * kMillisecond;  // between clean tests: losses in bursts are rare
   static constexpr int64_t kLongestPauseNs = 100 * kMillisecond;
 
   enum class Trial : uint8_t { kNone, kWanted, kTaken };
@@ -154,6 +160,7 @@ class Probation {
   }
 
   bool on_ = false;
+  bool loses_ = false;  // packets, while other pairs do not
   bool missed_ = false;
   bool was_clean_ = false;  // for long enough once, and not excused until then
   bool told_ = false;
@@ -367,6 +374,7 @@ class Way {
   bool grave() const { return grave_.load(std::memory_order_relaxed); }
   bool wants_trial() const { return wants_trial_.load(std::memory_order_relaxed); }
   int64_t slow_ns() const { return slow_ns_.load(std::memory_order_relaxed); }
+  int64_t excusable_ns() const { return excusable_ns_.load(std::memory_order_relaxed); }
   template <typename Change>
   auto With(Change change) {
     MutexLock lock(mutex_);
@@ -375,6 +383,7 @@ class Way {
     grave_.store(probation_.grave(), std::memory_order_relaxed);
     wants_trial_.store(probation_.wants_trial(), std::memory_order_relaxed);
     slow_ns_.store(probation_.slow_ns(), std::memory_order_relaxed);
+    excusable_ns_.store(probation_.excusable_ns(), std::memory_order_relaxed);
     return result;
   }
 
@@ -388,6 +397,7 @@ class Way {
   std::atomic<bool> grave_{false};
   std::atomic<bool> wants_trial_{false};
   std::atomic<int64_t> slow_ns_{0};
+  std::atomic<int64_t> excusable_ns_{0};
 };
 
 // Thread-safe. There are as many ways as NICs times peers' NICs, and they are kept for good.

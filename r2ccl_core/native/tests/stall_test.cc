@@ -22,27 +22,29 @@ TEST(Stall, LimitsAsATable) {
     const char* what;
     int64_t mode, stall_ms;
     Progress progress;
-    bool lossy;
+    bool lossy, on_probation;
     int64_t any_ms, in_order_ms;
   };
   const Case kCases[] = {
-      {"a clean path", 2, 0, Made(1, 0, 51), false, 80, 816},
-      {"a long way", 2, 0, Made(100, 10, 300), false, 280, 2000},
-      {"acknowledgements put off", 2, 0, Made(12, 6, 62), false, 80, 992},
-      {"losses", 2, 0, Made(1, 0, 51), true, 160, 816},
-      {"losses that hot repair waits for", 1, 0, Made(1, 0, 51), true, 160, 408},
-      {"an older kernel", 2, 0, Made(1, 0, 201), true, 160, 2000},
-      {"an older kernel that hot repair waits for", 1, 0, Made(1, 0, 201), true, 160, 1000},
-      {"losses on a longer way", 2, 0, Made(600, 0, 1800), true, 2400, 2400},
-      {"the user's own limit", 2, 33, Made(100, 10, 300), true, 33, 33},
-      {"fail-stop is patient", 0, 0, Made(1, 0, 51), false, 2000, 4000},
+      {"a clean path", 2, 0, Made(1, 0, 51), false, false, 80, 816},
+      {"a long way", 2, 0, Made(100, 10, 300), false, false, 280, 2000},
+      {"acknowledgements put off", 2, 0, Made(12, 6, 62), false, false, 80, 992},
+      {"losses", 2, 0, Made(1, 0, 51), true, false, 160, 816},
+      {"losses that hot repair waits for", 1, 0, Made(1, 0, 51), true, false, 160, 408},
+      {"an older kernel", 2, 0, Made(1, 0, 201), true, false, 160, 2000},
+      {"an older kernel that hot repair waits for", 1, 0, Made(1, 0, 201), true, false, 160, 1000},
+      {"losses on a longer way", 2, 0, Made(600, 0, 1800), true, false, 2400, 2400},
+      {"the user's own limit", 2, 33, Made(100, 10, 300), true, false, 33, 33},
+      {"losses of test packets", 2, 0, Made(1, 0, 51), true, true, 160, 1632},
+      {"losses of test packets to an older kernel", 2, 0, Made(1, 0, 201), true, true, 160, 4000},
+      {"fail-stop is patient", 0, 0, Made(1, 0, 51), false, false, 2000, 4000},
   };
   for (const Case& c : kCases) {
     Params params;
     params.mode = c.mode;
     params.stall_ms = c.stall_ms;
     auto dead = [&](int64_t in_order_ms, int64_t any_ms) {
-      return IsDead(params, c.progress, StallLimitNs(params, LongestUsualNs(c.progress)), c.lossy,
+      return IsDead(params, c.progress, StallLimitNs(params, LongestUsualNs(c.progress)), c.lossy, c.on_probation,
                     {in_order_ms * kMs, any_ms * kMs});
     };
     EXPECT_FALSE(dead(c.any_ms, c.any_ms)) << c.what;
@@ -55,7 +57,8 @@ TEST(Stall, LimitsAsATable) {
 // A machine whose kernel was kept from reading packets heard nothing by any NIC.
 TEST(Stall, ASilenceOfAllNicsIsGivenTwiceTheTime) {
   auto dead = [](int64_t any_ms, int64_t seen_ms) {
-    return IsDead({}, Made(1, 0, 51), StallLimitNs({}, 1 * kMs), false, {any_ms * kMs, any_ms * kMs, seen_ms * kMs});
+    return IsDead({}, Made(1, 0, 51), StallLimitNs({}, 1 * kMs), false, false,
+                  {any_ms * kMs, any_ms * kMs, seen_ms * kMs});
   };
   EXPECT_TRUE(dead(81, 41)) << "others heard";
   EXPECT_FALSE(dead(81, 40));

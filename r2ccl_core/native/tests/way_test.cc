@@ -183,6 +183,44 @@ TEST(Probation, OnlyOneForSlownessIsExcusedAndNothingIsRememberedOfIt) {
   EXPECT_TRUE(way.on());
 }
 
+// Load makes the others lose packets too.
+TEST(Probation, OneForLossesIsNotExcused) {
+  Probation probation;
+  probation.Begin(1, 3 * kMillisecond, true);
+  EXPECT_EQ(probation.slow_ns(), 3 * kMillisecond);
+  EXPECT_EQ(probation.excusable_ns(), 0);
+  EXPECT_FALSE(probation.Excuse());
+  EXPECT_TRUE(probation.on());
+}
+
+TEST(Probation, AFirstOneOfWhichATestFailedNeedsATrialToo) {
+  Simulated way(true);
+  way.Late();
+  way.Run(2 * kTickNs, kLost);
+  EXPECT_LE(way.UntilTrusted(), 200 * kMillisecond);
+  EXPECT_EQ(way.trials(), 1);
+  Simulated slow(true, false);
+  slow.Late();
+  slow.Run(2 * kTickNs, kLost);
+  slow.Run(5'000 * kMillisecond, kClean);
+  EXPECT_TRUE(slow.on());
+}
+
+// Losses in bursts are found sooner, and a healed pair is back sooner.
+TEST(Probation, CleanTestsFollowEachOtherFasterThanThoseThatFail) {
+  auto tests_in = [](auto clean) {
+    Simulated way;
+    for (int i = 0; i < 4; ++i) {
+      way.Late();
+      way.UntilTrusted();
+    }
+    way.Late();
+    return way.Run(400 * kMillisecond, clean);
+  };
+  EXPECT_GE(tests_in(kClean), 35);
+  EXPECT_LE(tests_in(kLost), 7);
+}
+
 // The connection that took it ends.
 TEST(Probation, ATrialThatNobodyReportsIsNotAwaitedForEver) {
   Simulated way;

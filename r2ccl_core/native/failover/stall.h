@@ -49,10 +49,10 @@ class LossMeter {
 constexpr int64_t kFailStopStallNs = 2000 * kMillisecond;  // a false alarm ends the job
 constexpr int64_t kMostTimeoutsNs = 1000 * kMillisecond;   // most time allowed for the kernel's timer
 constexpr int64_t kTimeouts = 8;                           // unanswered retransmissions of the kernel, without back-off
-// Times as many where others carry what a lossy path would, so that nobody waits for the verdict. In twice the time the
-// kernel's timer, which doubles each time, sends the same packet again for a third time: on a NIC that others' traffic
-// fills, two in a row may be lost. Twice as many again on probation, when it carries test packets alone.
-constexpr int64_t kUnhurried = 2;
+// Times as many on probation, when a path carries test packets alone and nobody waits for the verdict. In that time the
+// kernel's timer, which doubles each time, sends the same packet again for a fourth time: on a NIC that others' traffic
+// fills, three in a row may be lost.
+constexpr int64_t kUnhurried = 4;
 
 // The kernel considers an answer that takes longer as lost; peers that delay acknowledgements make it tens of
 // milliseconds.
@@ -88,7 +88,7 @@ constexpr int64_t SeenNs(int64_t since_tick_ns, int64_t since_other_ns) {
 constexpr bool IsDead(const Params& params, const Progress& progress, int64_t limit_ns, bool lossy, bool on_probation,
                       const Silence& silence) {
   if (params.stall_ms > 0) return silence.in_order_ns > limit_ns;
-  int64_t patience = params.mode != 2 ? 1 : on_probation ? kUnhurried * kUnhurried : kUnhurried;
+  int64_t patience = on_probation ? kUnhurried : 1;
   int64_t timeouts_ns = patience * std::min(kMostTimeoutsNs, kTimeouts * progress.timeout_ns);
   // Half of it: while an operation waits for data on the dead path, other NICs are idle, too.
   bool sure = !lossy && silence.seen_ns > limit_ns / 2;

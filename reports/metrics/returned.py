@@ -67,13 +67,22 @@ def healed_nics(trial: Trial, events: Sequence[Mapping[str, Any]]) -> tuple[Heal
     one that is over sees no later loss.
     """
     strikes: dict[str, list[_Failure]] = {}
-    told = dict(enumerate(trial.evidence.strikes))
-    for number, fault in enumerate(trial.faults):
-        strikes.setdefault(fault.nic, []).append((fault, told.get(number, {})))
+    for fault, told in _failures(trial):
+        strikes.setdefault(fault.nic, []).append((fault, told))
     if len(strikes) > 1:  # whole hosts, rails and processes have no name, and any event may be theirs
         strikes.pop("", None)
     found = (_healed(trial, events, of_one) for of_one in strikes.values())
     return tuple(one for one in found if one is not None)
+
+
+def heals_began_ns(trial: Trial) -> list[float]:
+    """When the heal of each failure that was healed began."""
+    return [_heal_began_ns(fault, told) for fault, told in _failures(trial) if fault.heal_ns is not None]
+
+
+def _failures(trial: Trial) -> "list[_Failure]":
+    told = dict(enumerate(trial.evidence.strikes))
+    return [(fault, told.get(number, {})) for number, fault in enumerate(trial.faults)]
 
 
 def _healed(trial: Trial, events: Sequence[Mapping[str, Any]], strikes: "Sequence[_Failure]") -> Healed | None:

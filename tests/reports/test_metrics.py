@@ -697,6 +697,34 @@ def test_a_hang_between_two_iterations_is_time_lost(pause: int, of_hang: int, lo
         assert value("lost_ms", hung.model_copy(update={"evidence": parts})) == 5, "the rest of it may be no pause"
 
 
+@pytest.mark.parametrize(
+    ("heal_ms", "heal_from_ms", "lost"),
+    [
+        (700, None, 6 + 698),  # it lasts until the repair
+        (700, 690, 6 + 698),
+        (900, 699, 6 + 698),  # the NIC carries before the last command of the heal is over
+        (900, None, 6),
+        (90, 60, 6),
+        (130, 60, 6),  # the fault was gone when it began
+    ],
+)
+def test_a_hang_that_lasts_until_the_repair_is_time_lost(heal_ms: int, heal_from_ms: int | None, lost: float) -> None:
+    """gloo takes its NICs in turn: with 5 of them it hung after the iteration that followed the hit one, until the NIC
+    was back, and 5 ms were told of 681."""
+    of = trial(*[("before", 10)] * 3, ("hit", 16), ("after", 10), *[("repaired", 10)] * 3)
+    gaps = [0, *[2] * 4, 700, 2, 2]
+    shifts = [sum(gaps[: at + 1]) * MS for at in range(len(gaps))]
+    rows = [i.model_copy(update={"t_ns": i.t_ns + by}) for i, by in zip(of.iterations, shifts, strict=True)]
+    assert of.fault is not None
+    end_ns, heal_ns = rows[4].t_ns + rows[4].duration_ns, heal_ms * MS
+    assert (end_ns, rows[5].t_ns) == (64 * MS, 764 * MS)
+    strike = {} if heal_from_ms is None else {"heal_from_ns": heal_from_ms * MS}
+    fault = of.fault.model_copy(update={"t_before_ns": rows[3].t_ns, "t_after_ns": rows[3].t_ns, "heal_ns": heal_ns})
+    evidence = Evidence(timed_whole=True, strikes=(strike,))
+    hung = of.model_copy(update={"iterations": tuple(rows), "fault": fault, "evidence": evidence})
+    assert value("lost_ms", hung) == pytest.approx(lost)
+
+
 @pytest.mark.parametrize(("kind", "counts"), [("nic_down", 0), ("blackhole", 0), ("loss", 1), ("flap", 1)])
 def test_a_long_pause_later_counts_only_while_a_fault_goes_on_that_is_not_the_loss_of_a_nic(
     kind: str, counts: int

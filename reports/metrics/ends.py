@@ -18,7 +18,7 @@ class Ends:
         self._nic_at = {
             str(nic.get("address")): (self._hosts.get(rank), nic.get("name"))
             for rank, core in trial.core.items()
-            for nic in (core.get("nics", ()) if isinstance(core, dict) else ())
+            for nic in _listed(core)
         }
 
     def knows(self, host: str) -> bool:
@@ -35,3 +35,8 @@ class Ends:
             return (own, event.get("nic")) == (host, nic)
         peer = self._nic_at.get(str(event["peer"]))
         return event.get("nic") == nic if peer is None else peer == (host, nic)
+
+
+def _listed(core: Any) -> list[dict[str, Any]]:
+    nics = core.get("nics") if isinstance(core, dict) else None
+    return [nic for nic in nics if isinstance(nic, dict)] if isinstance(nics, list) else []

@@ -925,6 +925,24 @@ def test_a_nic_returns_by_its_own_heal_where_another_host_loses_one_of_that_name
     assert [nic.told for nic in View(unknown).healed_nics] == ["a and c b"], "nothing says which rank is on which host"
 
 
+@pytest.mark.parametrize(
+    ("event", "detect"),
+    [
+        ((35, "path_down", "a", "c"), 5),
+        ((45, "path_down", "d", "a"), 15),
+        ((45, "path_down", "a", "c"), None),  # it may be a sign of either
+        ((35, "path_down", "d", "c"), None),
+        ((45, "link_down", "c", ""), None),
+        ((65, "path_down", "d", "a"), None),  # its NIC is healed
+    ],
+)
+def test_signs_of_another_host_s_nic_of_the_same_name_are_none(
+    event: tuple[int, str, str, str], detect: float | None
+) -> None:
+    """The loss of another host's NIC was told as noticed 701 ms after a rate limit that was over by then."""
+    assert value("detect_ms", same_rail(event)) == detect
+
+
 def test_two_struck_nics_with_no_path_but_that_between_them_are_one() -> None:
     lost = (32, "path_down", "a", "c")
     between = same_rail(lost, (95, "path_returned", "a", "c"), hosts="ac")

@@ -1,6 +1,7 @@
 """Healed NICs that did not carry again before their trial ended: what is told of the time after the repair is without
 them, and says so. Pure."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from reports.metrics import METRICS
@@ -33,9 +34,12 @@ def not_back(trials: Iterable[Trial]) -> str:
 
 
 def not_back_within(trial: Trial) -> str:
-    """``eth1 not back within 34 ms``, of one trial; ``eth1 back in part only``, where other paths of it carry."""
+    """``eth1 not back within 34 ms``, of one trial, with the host where another one has a struck NIC of that name;
+    ``eth1 back in part only``, where other paths of it carry."""
+    named = Counter(nic.nic for nic in View(trial).healed_nics)
     return ", ".join(
-        f"{nic.nic} {'back in part only' if nic.in_part else 'not back'} within {number(nic.lasted_ns / 1e6)} ms"
+        f"{nic.nic if named[nic.nic] == 1 else nic.told} {'back in part only' if nic.in_part else 'not back'} within "
+        f"{number(nic.lasted_ns / 1e6)} ms"
         for nic in _not_back(trial)
     )
 

@@ -115,8 +115,8 @@ METRICS = (
     Metric(
         "lost_ms", "ms", "lower", "time lost: additional time of all iterations from the first hit one to the end of "
         "the trial, against as many healthy ones (of their mean), and between them where that was longer than the "
-        "longest healthy iteration and the longest healthy time between two together, beside a hit one or, if the "
-        "fault is not the loss of NICs, before its repair",
+        "longest healthy iteration and the longest healthy time between two together, beside a hit one, where a "
+        "repair begins in it or, if the fault is not the loss of NICs, before its repair",
         _lost, of="trials that went on", heading="time lost", short="lost", workloads=ALIKE, against_healthy=True,
         tolerance=NOT_COMPARED,
     ),

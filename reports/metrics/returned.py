@@ -3,8 +3,10 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
+from reports.metrics.ends import Ends
 from reports.trial import Fault, Trial
 
 FLAPPING = "flapping"
@@ -20,8 +22,8 @@ SENDS_ON = ("rate_limit", "delay", "duplicate", "reorder")
 
 @dataclass(frozen=True)
 class Healed:
-    """A struck NIC that was healed, and what the cores told of it. NICs of one name are one: a core names the NIC at
-    its own end of a path, and a path between two struck ones returns after the later heal."""
+    """A struck NIC that was healed, and what the cores told of it. Where it is not known which rank runs on which host,
+    NICs of one name are one: a core names the NIC at its own end of a path."""
 
     hosts: tuple[str, ...]
     nic: str
@@ -63,17 +65,59 @@ def healed_nics(trial: Trial, events: Sequence[Mapping[str, Any]]) -> tuple[Heal
     is of all paths between two NICs: one of which a core has told the return carried until its probation began, which
     is no part of the return. Who passes a probation has shown that it carries, also before the heal, as a NIC does that
     was only slow; so has one whose paths return, and none is held, while no fault is left but those through which it
-    sends on. A NIC that carried when the heal was over returned at once, if the trial lasted longer: the core of
+    sends on. A path between two struck NICs is of the one that is healed later: before that it cannot return. A NIC
+    that carried when the heal was over returned at once, if the trial lasted longer: the core of
     one that is over sees no later loss.
     """
-    strikes: dict[str, list[_Failure]] = {}
-    told = dict(enumerate(trial.evidence.strikes))
-    for number, fault in enumerate(trial.faults):
-        strikes.setdefault(fault.nic, []).append((fault, told.get(number, {})))
+    strikes: dict[_Nic, list[_Failure]] = {}
+    ends = Ends(trial)
+    for fault, told in _failures(trial):
+        nic = fault.host if fault.nic and ends.knows(fault.host) else "", fault.nic
+        strikes.setdefault(nic, []).append((fault, told))
     if len(strikes) > 1:  # whole hosts, rails and processes have no name, and any event may be theirs
-        strikes.pop("", None)
-    found = (_healed(trial, events, of_one) for of_one in strikes.values())
+        strikes.pop(("", ""), None)
+    own = _own_events(events, strikes, ends)
+    found = (_healed(trial, own[nic], of_one) for nic, of_one in strikes.items())
     return tuple(one for one in found if one is not None)
+
+
+def _own_events(
+    events: Sequence[Mapping[str, Any]], strikes: "dict[_Nic, list[_Failure]]", ends: Ends
+) -> "Mapping[_Nic, Sequence[Mapping[str, Any]]]":
+    """The events of each struck NIC since the first failure of its paths. One that has no path but to other struck
+    ones cannot be told from the last of these: its `strikes` become that one's."""
+    in_order = sorted(strikes, key=lambda nic: _last_heal_ns(strikes[nic]))
+    struck_ns = {nic: of_one[0][0].t_before_ns for nic, of_one in strikes.items()}
+    own: dict[_Nic, list[Mapping[str, Any]]] = {nic: [] for nic in strikes}
+    last_of: dict[_Nic, int] = {}
+    alone = set()
+    for event in events:
+        of = [nic for nic in in_order if not nic[1] or ends.may_be_of(event, *nic)]
+        if len(of) == 1 and event.get("peer"):
+            alone.add(of[0])
+        for nic in of[:-1]:
+            last_of[nic] = max(last_of.get(nic, 0), in_order.index(of[-1]))
+        if of and event["t_ns"] >= min(struck_ns[nic] for nic in of):
+            own[of[-1]].append(event)
+    for nic in [nic for nic in in_order if nic in last_of and nic not in alone]:
+        last = in_order[last_of[nic]]
+        strikes[last] = sorted((*strikes.pop(nic), *strikes[last]), key=lambda one: one[0].t_before_ns)
+        own[last] = sorted((*own[last], *own.pop(nic)), key=lambda event: int(event["t_ns"]))
+    return own
+
+
+def _last_heal_ns(strikes: "Sequence[_Failure]") -> float:
+    return max(inf if fault.heal_ns is None else fault.heal_ns for fault, _ in strikes)
+
+
+def heals_began_ns(trial: Trial) -> list[float]:
+    """When the heal of each failure that was healed began."""
+    return [_heal_began_ns(fault, told) for fault, told in _failures(trial) if fault.heal_ns is not None]
+
+
+def _failures(trial: Trial) -> "list[_Failure]":
+    told = dict(enumerate(trial.evidence.strikes))
+    return [(fault, told.get(number, {})) for number, fault in enumerate(trial.faults)]
 
 
 def _healed(trial: Trial, events: Sequence[Mapping[str, Any]], strikes: "Sequence[_Failure]") -> Healed | None:
@@ -82,8 +126,7 @@ def _healed(trial: Trial, events: Sequence[Mapping[str, Any]], strikes: "Sequenc
     if len(heals) < len(strikes):
         return None
     first, heal_ns = strikes[0][0], max(heals)
-    own = [e for e in events if e["t_ns"] >= first.t_before_ns and first.nic in ("", e.get("nic"))]
-    end = _followed(own, strikes, heal_ns)
+    end = _followed(events, strikes, heal_ns)
     ended_ns = max((i.t_ns + i.duration_ns for i in trial.iterations), default=0)
     is_back = end.found_ns is not None and (end.found_ns >= heal_ns or ended_ns > heal_ns)
     return Healed(
@@ -92,7 +135,7 @@ def _healed(trial: Trial, events: Sequence[Mapping[str, Any]], strikes: "Sequenc
         heal_ns=heal_ns,
         took_ns=max(0, int(end.found_ns - heal_ns)) if is_back and end.found_ns is not None else None,
         lasted_ns=ended_ns - heal_ns,
-        was_used=bool(first.nic) and any(e.get("kind") in ("path_down", "path_held") for e in own),
+        was_used=bool(first.nic) and any(e.get("kind") in ("path_down", "path_held") for e in events),
         was_held=end.was_held or FLAPPING in end.holds.values(),
         in_part=_is_in_part(trial, end),
     )
@@ -118,6 +161,9 @@ def _is_in_part(trial: Trial, end: "_End") -> bool:
     )
     return bool(held_ends | lost_ends) and any(one[1] is not None and one not in silent for one in carried_ends)
 
+
+_Nic = tuple[str, str]
+"""A host and its NIC; of hosts that are not known, the name of the NIC alone."""
 
 _Failure = tuple[Fault, Mapping[str, Any]]
 """A fault, and what was told of it."""

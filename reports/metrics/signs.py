@@ -1,11 +1,14 @@
 """When each sign of a failure appeared: noticed, moved to other NICs, traffic back, stopped, in use again."""
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping, Sequence
 from math import inf
+from typing import Any
 
 from reports import stats
+from reports.metrics.ends import Ends
 from reports.metrics.metric import NOT_COMPARED, Metric
 from reports.metrics.view import View
+from reports.trial import Fault
 
 NOTICED = ("path_down", "path_held", "copied")
 """The kinds of the core's events that say that it noticed a loss."""
@@ -31,30 +34,47 @@ def _told_ns(view: View, kinds: Container[str]) -> float | None:
     fault, effect_ns = view.trial.fault, view.effect_ns
     if fault is None or effect_ns is None:
         return None
-    own = (e for e in view.events if not fault.nic or e.get("nic") in (fault.nic, "", None))
-    times = (e["t_ns"] for e in own if e.get("kind") in kinds)
-    first = next((t_ns for t_ns in times if fault.t_before_ns <= t_ns < _first_loss_end_ns(view)), None)
+    own = _own_events(view, fault)
+    end_ns = _first_loss_end_ns(view, fault, own)
+    first = next((e["t_ns"] for e in own if e.get("kind") in kinds and e["t_ns"] < end_ns), None)
     return None if first is None else max(0.0, float(first - effect_ns))
 
 
-def _first_loss_end_ns(view: View) -> float:
-    """When the struck NIC carried again in any core, or was lost again; infinite if it was neither.
+def _own_events(view: View, fault: Fault) -> Sequence[Mapping[str, Any]]:
+    """What the cores told since `fault` of its NIC, or of none; of a path whose other end was struck, too, until then:
+    it may be a sign of that."""
+    since = [e for e in view.events if e["t_ns"] >= fault.t_before_ns]
+    if not fault.nic:
+        return since
+    ends = Ends(view.trial)
+    others = [f for f in view.trial.further_faults if f.nic and (f.host, f.nic) != (fault.host, fault.nic)]
+    return [
+        e
+        for e in since
+        if not e.get("nic")
+        or (
+            ends.may_be_of(e, fault.host, fault.nic)
+            and not any(e["t_ns"] >= f.t_before_ns and ends.may_be_of(e, f.host, f.nic) for f in others)
+        )
+    ]
+
+
+def _first_loss_end_ns(view: View, fault: Fault, own: Sequence[Mapping[str, Any]]) -> float:
+    """When the struck NIC was healed, carried again in any core, or was lost again; infinite if it was none of these.
 
     A link that is up again ends no loss: until a path returns, cores still notice the loss and move chunks.
     """
-    fault, link_was_up = view.trial.fault, False
-    if fault is None:
-        return inf
+    link_was_up = False
     again = (f.t_before_ns for f in view.trial.further_faults if (f.host, f.nic) == (fault.host, fault.nic))
-    repeated_ns = min(again, default=inf)
-    for event in view.events:
-        if event["t_ns"] < fault.t_before_ns or (fault.nic and event.get("nic") != fault.nic):
+    end_ns = min(*again, inf if fault.heal_ns is None else fault.heal_ns, inf)
+    for event in own:
+        if fault.nic and not event.get("nic"):
             continue
         kind = str(event.get("kind"))
         if kind == "path_returned" or (kind == "link_down" and link_was_up):
-            return min(float(event["t_ns"]), repeated_ns)
+            return min(float(event["t_ns"]), end_ns)
         link_was_up |= kind == "link_up"
-    return repeated_ns
+    return end_ns
 
 
 def _returned(view: View) -> float | None:
@@ -106,14 +126,14 @@ METRICS = (
     Metric(
         "detect_ms", "ms", "lower",
         "from the fault's effect to its first sign in any core: a path lost or held, or chunks sent over another NIC "
-        "as well (at most recover_ms, where traffic stopped; no value if the NIC carried again or was lost again "
-        f"first; {UNSURE})",
+        "as well (at most recover_ms, where traffic stopped; no value if the NIC was healed, carried again or was "
+        f"lost again first; {UNSURE})",
         _sign(*NOTICED), of="some faulted trials", from_effect=True, tolerance=NOT_COMPARED,
     ),
     Metric(
         "migrate_ms", "ms", "lower",
         "from the fault's effect to the first chunk moved, or sent over another NIC as well (at most recover_ms, where "
-        "traffic stopped; no value if the NIC carried again or was lost again first; "
+        "traffic stopped; no value if the NIC was healed, carried again or was lost again first; "
         f"{UNSURE})",
         _sign("migrated", "copied"), of="some faulted trials", from_effect=True, tolerance=NOT_COMPARED,
     ),

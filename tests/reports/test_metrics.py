@@ -697,6 +697,34 @@ def test_a_hang_between_two_iterations_is_time_lost(pause: int, of_hang: int, lo
         assert value("lost_ms", hung.model_copy(update={"evidence": parts})) == 5, "the rest of it may be no pause"
 
 
+@pytest.mark.parametrize(
+    ("heal_ms", "heal_from_ms", "lost"),
+    [
+        (700, None, 6 + 698),  # it lasts until the repair
+        (700, 690, 6 + 698),
+        (900, 699, 6 + 698),  # the NIC carries before the last command of the heal is over
+        (900, None, 6),
+        (90, 60, 6),
+        (130, 60, 6),  # the fault was gone when it began
+    ],
+)
+def test_a_hang_that_lasts_until_the_repair_is_time_lost(heal_ms: int, heal_from_ms: int | None, lost: float) -> None:
+    """gloo takes its NICs in turn: with 5 of them it hung after the iteration that followed the hit one, until the NIC
+    was back, and 5 ms were told of 681."""
+    of = trial(*[("before", 10)] * 3, ("hit", 16), ("after", 10), *[("repaired", 10)] * 3)
+    gaps = [0, *[2] * 4, 700, 2, 2]
+    shifts = [sum(gaps[: at + 1]) * MS for at in range(len(gaps))]
+    rows = [i.model_copy(update={"t_ns": i.t_ns + by}) for i, by in zip(of.iterations, shifts, strict=True)]
+    assert of.fault is not None
+    end_ns, heal_ns = rows[4].t_ns + rows[4].duration_ns, heal_ms * MS
+    assert (end_ns, rows[5].t_ns) == (64 * MS, 764 * MS)
+    strike = {} if heal_from_ms is None else {"heal_from_ns": heal_from_ms * MS}
+    fault = of.fault.model_copy(update={"t_before_ns": rows[3].t_ns, "t_after_ns": rows[3].t_ns, "heal_ns": heal_ns})
+    evidence = Evidence(timed_whole=True, strikes=(strike,))
+    hung = of.model_copy(update={"iterations": tuple(rows), "fault": fault, "evidence": evidence})
+    assert value("lost_ms", hung) == pytest.approx(lost)
+
+
 @pytest.mark.parametrize(("kind", "counts"), [("nic_down", 0), ("blackhole", 0), ("loss", 1), ("flap", 1)])
 def test_a_long_pause_later_counts_only_while_a_fault_goes_on_that_is_not_the_loss_of_a_nic(
     kind: str, counts: int
@@ -824,6 +852,103 @@ def test_a_nic_of_which_one_path_is_held_and_another_carries_is_back_in_part(
     found = {text.partition("{")[0]: text.rpartition(" ")[2] for text in samples}
     assert found["r2ccl_not_back_trials"] == str(int(not in_part))
     assert found["r2ccl_back_in_part_trials"] == str(int(in_part))
+
+
+SAME_RAIL = {
+    "clock_offsets_ns": {"a": 0, "c": 0, "d": 0},
+    "strikes": ({"heal_from_ns": 60 * MS}, {"heal_from_ns": 90 * MS}),
+}
+
+
+def same_rail(*events: tuple[int, str, str, str], hosts: str = "acd") -> Trial:
+    """NIC `b` of host a is lost from 30 to 60 ms and that of host c from 40 to 90, in the hit iteration, and the trial
+    ends at 150. Of each event: when, its kind, and the hosts at both ends of the path, first that of the core."""
+    of = logged(further=1)
+    core: dict[str, Any] = {
+        str(rank): {
+            "nics": [{"name": "b", "address": f"ip-{host}"}],
+            "events": [
+                {"t_ns": 0, "kind": "path_up", "nic": "b", "peer": f"ip-{peer}"} for peer in hosts if peer != host
+            ],
+        }
+        for rank, host in enumerate(hosts)
+    }
+    for ms, kind, own, peer in events:
+        told = {"t_ns": ms * MS, "kind": kind, "nic": "b", "peer": f"ip-{peer}" if peer else "", "cause": ""}
+        core[str(hosts.index(own))]["events"].append(told)
+    (second,) = of.further_faults
+    at = {"host": "c", "t_before_ns": 40 * MS, "t_after_ns": 40 * MS, "heal_ns": 90 * MS}
+    last = of.iterations[-1].model_copy(update={"phase": "repaired", "t_ns": 95 * MS, "duration_ns": 55 * MS})
+    return healed(of, 60).model_copy(
+        update={
+            "core": core,
+            "further_faults": (second.model_copy(update=at),),
+            "iterations": (*of.iterations[:-1], last),
+            "evidence": Evidence.model_validate(SAME_RAIL),
+        }
+    )
+
+
+BOTH_LOST = (
+    (32, "path_down", "a", "c"),
+    (33, "path_down", "d", "a"),
+    (42, "path_down", "c", "d"),
+)
+
+
+@pytest.mark.parametrize(
+    ("events", "returned", "exceeds", "told"),
+    [
+        # Only the path to d is a's alone; the one between both cannot return before c is healed.
+        ([(85, "path_returned", "d", "a"), (92, "path_returned", "c", "d"), (95, "path_returned", "a", "c")],
+         25, None, ""),
+        ([(61, "path_returned", "d", "a"), (92, "path_returned", "c", "d"), (95, "path_returned", "a", "c")],
+         5, None, ""),
+        ([(91, "link_up", "c", ""), (92, "path_returned", "c", "d"), (95, "path_returned", "a", "c")],
+         None, 90, "a b not back within 90 ms"),
+        ([(61, "path_returned", "d", "a"), (95, "path_returned", "a", "c")], None, 60,
+         "c b back in part only within 60 ms"),
+        ([(61, "path_returned", "d", "a"), (92, "path_returned", "c", "d")], None, 60,
+         "c b back in part only within 60 ms"),
+    ],
+)  # fmt: skip
+def test_a_nic_returns_by_its_own_heal_where_another_host_loses_one_of_that_name(
+    events: list[tuple[int, str, str, str]], returned: float | None, exceeds: float | None, told: str
+) -> None:
+    """Its return was told from the later heal: 18 ms of 321."""
+    both = same_rail(*BOTH_LOST, *events)
+    assert (value("return_ms", both), METRICS["return_ms"].exceeds(View(both))) == (returned, exceeds)
+    assert not_back_within(both) == told
+    sentence = not_back([both])
+    assert bool(sentence) == bool(told) and (told[:3] in sentence) and ("a and c" not in sentence)
+    unknown = both.model_copy(update={"evidence": Evidence(strikes=SAME_RAIL["strikes"])})
+    assert [nic.told for nic in View(unknown).healed_nics] == ["a and c b"], "nothing says which rank is on which host"
+
+
+@pytest.mark.parametrize(
+    ("event", "detect"),
+    [
+        ((35, "path_down", "a", "c"), 5),
+        ((45, "path_down", "d", "a"), 15),
+        ((45, "path_down", "a", "c"), None),  # it may be a sign of either
+        ((35, "path_down", "d", "c"), None),
+        ((45, "link_down", "c", ""), None),
+        ((65, "path_down", "d", "a"), None),  # its NIC is healed
+    ],
+)
+def test_signs_of_another_host_s_nic_of_the_same_name_are_none(
+    event: tuple[int, str, str, str], detect: float | None
+) -> None:
+    """The loss of another host's NIC was told as noticed 701 ms after a rate limit that was over by then."""
+    assert value("detect_ms", same_rail(event)) == detect
+
+
+def test_two_struck_nics_with_no_path_but_that_between_them_are_one() -> None:
+    lost = (32, "path_down", "a", "c")
+    between = same_rail(lost, (95, "path_returned", "a", "c"), hosts="ac")
+    assert [nic.told for nic in View(between).healed_nics] == ["a and c b"]
+    assert value("return_ms", between) == 5
+    assert not_back_within(same_rail(lost, hosts="ac")) == "b not back within 60 ms"
 
 
 def test_the_same_fault_again_ends_the_first_loss() -> None:

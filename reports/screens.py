@@ -161,45 +161,49 @@ def _speeds(
     )  # fmt: skip
 
 
-def _requests() -> Screen:
-    """Requests, each against itself in the healthy trials."""
+def _requests(compared: bool) -> Screen:
+    """Requests, each against itself in the healthy trials; where none is `compared` so, their times."""
     times = {"ttft": "first token", "tpot": "each later token"}
-    over = [
-        Column(f"{name}_{phase}", f"{name.upper()} {phase}", "% over healthy", partial(served.over, name, phase),
-               f"{name.upper()} {phase}, % over healthy")
+    under = "% over healthy" if compared else "ms"
+    of = served.over if compared else served.took
+    times_since = [
+        Column(f"{name}_{phase}", f"{name.upper()} {phase}", under, partial(of, name, phase),
+               f"{name.upper()} {phase}, {under}")
         for name in times for phase in served.PHASES
+    ]  # fmt: skip
+    metric, unit = ("over", ", over healthy (%)") if compared else ("p50_ms", " (ms)")
+    none = "no healthy trial to compare with" if compared else "no such request"
+    panels = [
+        Panel(f"{axis}{unit}", f"after_{name}_{metric}", f"during_{name}_{metric}", none=none,
+              told=("during", "after"))
+        for name, axis in (("ttft", "time to first token"), ("tpot", "time per later token"))
     ]  # fmt: skip
     counts = {
         "requests_hurt": ("hurt", "requests, median", False),
         "requests_again": ("again", "requests", False),
         "requests_unanswered": ("no answer", "requests", True),
     }
-    told = ("during", "after")
+    against = ", over those of the same requests in the healthy trials" if compared else ""
+    each = " Each request is compared with itself in the healthy trials, since requests queue." if compared else ""
     return Screen(
         ("serving",),
         (
             Column("usual", "TTFT healthy", "ms", served.usual, "TTFT healthy, ms"),
-            *over,
+            *times_since,
             *(
                 Column(metric, heading, under, partial(served.counted, metric, is_bad), f"{heading}, {under}")
                 for metric, (heading, under, is_bad) in counts.items()
             ),
             Column("answers_differ", "other", "answers", served.answers, "other answers"),
         ),
-        (
-            Panel("time to first token, over healthy (%)", "after_ttft_over", "during_ttft_over",
-                  none=_NOT_COMPARED, told=told),
-            Panel("time per later token, over healthy (%)", "after_tpot_over", "during_tpot_over",
-                  none=_NOT_COMPARED, told=told),
-        ),
-        "Times to tokens over those of healthy trials",
-        "Time to the first token and time per later token, over those of the same requests in the healthy trials: "
-        "requests under way when the fault came (hollow), and those that began after it (full)",
+        (panels[0], panels[1]),
+        "Times to tokens over those of healthy trials" if compared else "Times to tokens",
+        f"Time to the first token and time per later token{against}: requests under way when the fault came (hollow), "
+        "and those that began after it (full)",
         ("under way when the fault came", "began after it", ""),
         {
             "TTFT": "is the time from a request's arrival to its first token, TPOT the time per token after it; "
-            "during: of requests under way when the fault came; after: of those that began after it. Each request is "
-            "compared with itself in the healthy trials, since requests queue.",
+            f"during: of requests under way when the fault came; after: of those that began after it.{each}",
             "Hurt": "are requests since the fault that were slower than the slowest healthy one, in a median trial; "
             "again, no answer, other: over all trials, requests of which some work was repeated, that a healthy trial "
             "answered and this one did not, and whose answer is another one.",
@@ -222,7 +226,6 @@ _TRAINED = {metric.name: metric.short for metric in METRICS.values() if metric.s
     "steps_differ": "other losses",
     "weights_differ": "other weights",
 }
-_NOT_COMPARED = "no healthy trial to compare with"
 SCREENS: Mapping[str, tuple[Screen, ...]] = {
     "collective": (
         _speeds("gbs", ("collective",), "bus bandwidth", "a collective", "iterations"),
@@ -232,7 +235,7 @@ SCREENS: Mapping[str, tuple[Screen, ...]] = {
         _speeds("tokens_s", ("training",), "trained", "a step", "steps", _STEPS, _TRAINED),
         _speeds("ms", ("training",), "a step", "a step", "steps", _STEPS, _TRAINED),
     ),
-    "serving": (_requests(),),
+    "serving": (_requests(compared=True), _requests(compared=False)),
 }
 """By kind of workload, of several the first that has a number."""
 MIXED = _speeds("ms", ALIKE, "an iteration", "an operation", "iterations", terminal=_TRAINED)

@@ -47,6 +47,12 @@ def over(name: str, phase: str, cells: Sequence[Line], own: Sequence[Line]) -> C
     return with_stopped(cell, cells) if (name, phase) == ("ttft", "during") else cell
 
 
+def took(name: str, phase: str, cells: Sequence[Line], own: Sequence[Line]) -> Cell:
+    """The time of the requests of a phase, where there is no healthy trial at all."""
+    cell = over(name, phase, cells, own)
+    return replace(cell, text=cell.text.removesuffix(" ms"))
+
+
 def counted(metric: str, is_bad: bool, cells: Sequence[Line], own: Sequence[Line]) -> Cell:
     """How many requests of the trials with a failure: in all, or of a median trial."""
     known = [line for line in cells if line[metric].n]

@@ -66,8 +66,10 @@ def _failure(place: PlaceModel, kind: str, key: str, from_s: float, hosts: Hosts
     try:
         fault = create(kind, place.parameters)
         nics = frozenset(_nics(place, fault.scope, hosts))
-        effects = [effect for host, nic in nics for effect in fault.effects(Target(host, nic))]
-        signs = [sign for host, nic in nics for sign in fault.signs(Target(host, nic))]
+        rates = {(host, nic.name): nic.rate_bit_s for host, of_host in hosts.items() for nic in of_host}
+        targets = [Target(host, nic, rate_bit_s=rates.get((host, nic))) for host, nic in nics]
+        effects = [effect for target in targets for effect in fault.effects(target)]
+        signs = [sign for target in targets for sign in fault.signs(target)]
     except FaultError:  # it is told elsewhere
         return
     silent = {(e.host, e.nic) for e in effects if e.rate_factor == 0.0 and e.direction == "both"}

@@ -32,6 +32,8 @@ class Breakage:
     arm_id: str
     targets: list[Target] = field(default_factory=list)
     armed: bool = False
+    armed_whole: bool = True
+    """Whether nothing else had broken its targets when they were looked up."""
     effect_ns: tuple[int, int] | None = None
     fired_ns: dict[str, tuple[int, int]] = field(default_factory=dict)
     """The time of the commands on each place, on that place's own clock."""

@@ -50,10 +50,12 @@ def prepare(run: Run) -> None:
 
 
 def _arm_ahead(run: Run, number: int, injection: Injection) -> None:
-    """Arms an injection while nothing is broken that it holds. One like it that was armed so has the same targets: to
-    look them up takes half of the time."""
-    known = [breakage.targets for breakage in run.ahead.values() if injection.is_like(breakage.injection)]
-    run.ahead[number, injection.nic] = _arm(run, injection, known[0] if known else ())
+    """Arms an injection in the state of its NIC that it will meet. One like it that was armed while the NIC was whole
+    has the same targets if it is whole now: to look them up takes half of the time."""
+    whole = not _broken_there(run, injection)
+    like = [one for one in run.ahead.values() if whole and one.armed_whole and injection.is_like(one.injection)]
+    run.ahead[number, injection.nic] = _arm(run, injection, like[0].targets if like else ())
+    run.ahead[number, injection.nic].armed_whole = whole
 
 
 def _chosen(run: Run, injection: Injection) -> Injection:
@@ -193,7 +195,7 @@ def _inject_by_clock(run: Run, anchor_ns: int, todo: Sequence[Injection]) -> Non
             return
         number = len(run.injections) - len(waiting)
         is_ahead = number in {of for of, _ in run.ahead}
-        if waiting and not is_ahead and _may_arm_ahead(run, waiting[0], heal_ns):
+        if waiting and not is_ahead and _may_arm_ahead(run, waiting[0], heal_ns, fire_ns or 0):
             waiting[0] = _chosen(run, waiting[0])
             _arm_ahead(run, number, waiting[0])
         if wait_until(run, min(moments)):
@@ -239,13 +241,22 @@ def _heal_due_ns(breakage: Breakage) -> int | None:
     return breakage.effect_ns[1] + int(breakage.injection.lasts_s * 1e9)
 
 
-def _may_arm_ahead(run: Run, injection: Injection, heal_due_ns: int | None) -> bool:
-    """Whether there is time to arm it before a heal is due, and nothing that is broken now prevents it."""
+def _may_arm_ahead(run: Run, injection: Injection, heal_due_ns: int | None, fire_ns: int) -> bool:
+    """Whether there is time to arm it before a heal is due, and what is broken that it holds will be broken still when
+    it comes: arming looks at the NIC as it is, so it has to be in the state that the injection meets. Failures by
+    chance never meet a broken NIC."""
     if heal_due_ns is not None and heal_due_ns - time.time_ns() < ARM_NS:
         return False
+    standing = _broken_there(run, injection)
+    until_ns = min(filter(None, map(_heal_due_ns, standing)), default=None)
+    return not standing or (not by_chance(run) and (until_ns is None or until_ns > fire_ns))
+
+
+def _broken_there(run: Run, injection: Injection) -> list[Breakage]:
+    """What is broken now of what the injection holds, or may hold."""
     nics = run.testbed.data_nics
-    broken = {nic for b in run.breakages if b.armed and b.effect_ns is not None for nic in held(b.injection, nics)}
-    return not broken & {nic for one in named(injection, nics) for nic in held(one, nics)}
+    mine = {nic for one in named(injection, nics) for nic in held(one, nics)}
+    return [b for b in run.breakages if b.armed and b.effect_ns is not None and mine & set(held(b.injection, nics))]
 
 
 def _is_overdue(run: Run, anchor_ns: int, injection: Injection) -> bool:

@@ -37,6 +37,7 @@ def warnings(trials: Sequence[Trial]) -> Iterator[str]:
     yield from _held_back(trials)
     yield from _few_healthy(trials)
     yield from _none_healthy(trials)
+    yield from _served_alone(trials)
     yield from _last_nic(trials)
     yield from _never_used(trials)
     yield from _gives_up_later(trials)
@@ -193,6 +194,23 @@ def _none_healthy(trials: Sequence[Trial]) -> Iterator[str]:
         yield (
             f"warning: the fault comes in the first iteration of {counted(len(struck), 'trial')}, so that none before "
             "it says what healthy is, and T/T0 and the time lost are not measured; aim it at a later one"
+        )
+
+
+def _served_alone(trials: Sequence[Trial]) -> Iterator[str]:
+    """Warns of requests under faults that have no healthy trial to compare with: they queue, so those before the fault
+    say little of those after it."""
+    alone = [
+        trial
+        for trial in trials
+        if (experiment := trial.variant.experiment).workload.kind == "serving"
+        and trial.fault is not None
+        and experiment.sweep.healthy == "off"
+    ]
+    if alone:
+        yield (
+            f"warning: {counted(len(alone), 'trial')} of serving with a fault will have no healthy trial to compare "
+            'requests with, so that only their times are told; set sweep.healthy = "ends"'
         )
 
 

@@ -388,7 +388,7 @@ def _panel_told(row: Row, panel: Panel) -> str:
         value, unknown = line[metric.name], line.unknown(metric)
         return f"{number(value.median)} {metric.unit} lost" if value.n else "time lost not known" if unknown else ""
     told = [
-        f"{value_text(METRICS[name], line[name].median)} % {words}"
+        f"{value_text(METRICS[name], line[name].median)} {METRICS[name].shown_unit} {words}"
         for name, words in zip((panel.hollow, panel.full), panel.told, strict=True)
         if line[name].n
     ]

@@ -395,6 +395,16 @@ def test_a_dry_run_warns_of_a_fault_that_takes_a_hosts_only_nic_from_a_system_th
     assert not warning("cluster.nics=2")
 
 
+def test_a_dry_run_warns_of_requests_without_a_healthy_trial_to_compare_with() -> None:
+    def warning(*settings: str) -> list[str]:
+        experiment = load(EXPERIMENTS / "serving.toml", settings)
+        return [line for line in lines(experiment, plan(experiment)) if "no healthy trial" in line]
+
+    (told,) = warning("sweep.healthy=off")
+    assert told.startswith("warning: ") and 'set sweep.healthy = "ends"' in told
+    assert not warning() and not warning("sweep.healthy=off", "fault=[]")
+
+
 def test_a_dry_run_warns_of_a_fault_on_a_nic_that_its_system_never_uses() -> None:
     """gloo: barriers between the collectives take turns with them, so that an even number of NICs has every collective
     on the same half."""

@@ -517,6 +517,42 @@ def test_a_failure_that_comes_again_waits_until_it_is_healed_however_long_arming
         assert record.reason.startswith(told)
 
 
+@pytest.mark.parametrize(("outer_lasts", "stands"), [("2 s", True), ("300 ms", False)])
+def test_a_failure_within_another_of_its_nic_is_armed_before_it_is_due(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outer_lasts: str, stands: bool
+) -> None:
+    """Arming looks at the NIC as it is, which stays so until then only if nothing is healed in between."""
+    when: dict[str, dict[str, float]] = {"arm": {}, "fire": {}, "heal": {}}
+
+    def noted(name: str, takes_s: float = 0.0) -> None:
+        usual = getattr(Breakage, name)
+
+        def step(breakage: Breakage, *given: Any) -> None:
+            time.sleep(takes_s)
+            usual(breakage, *given)
+            when[name].setdefault(breakage.arm_id[-1], time.monotonic())
+
+        monkeypatch.setattr(Breakage, name, step)
+
+    monkeypatch.setattr(injecting, "AHEAD", 1)
+    noted("arm", 0.25)
+    noted("fire")
+    noted("heal")
+    monkeypatch.setattr(breakage_module, "asked", lambda one, *given: [Target(one.host, one.nic)])
+    outer = {"kind": "noop", "host": "host1", "nic": "eth0", "at_iteration": 8, "lasts": outer_lasts}
+    inner = {"kind": "noop", "host": "host1", "nic": "eth0", "after": "500 ms", "lasts": "200 ms"}
+    longer = {"iterations": 60}
+    testbed = HostTestbed(tmp_path, only="system=a", fault=outer | {"also": [inner]}, workload=longer)
+    testbed.sweep(Recording())
+    record = testbed.records()[0]
+    assert len(record.evidence.strikes) == 2
+    if stands:
+        assert when["arm"]["1"] < when["fire"]["0"] + 0.5 and when["fire"]["1"] < when["heal"]["0"]
+        assert (record.evidence.strikes[1]["late_ns"] or 0) < 250e6
+    else:
+        assert when["arm"]["1"] - 0.25 > when["heal"]["0"] - 0.01
+
+
 def test_a_second_sweep_of_the_same_experiment_is_refused_with_who_has_it(tmp_path: Path) -> None:
     testbed, silent = HostTestbed(tmp_path), SilentProgress()
     folder, _ = open_folder(testbed.request, silent)

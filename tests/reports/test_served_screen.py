@@ -86,10 +86,16 @@ def test_without_healthy_trials_the_page_says_how_to_get_them(tmp_path: Path) ->
     assert told.startswith("There is no healthy trial") and "sweep.healthy" in told
     page = write_report(stored_run(tmp_path / "page", "serving", TRIALS[2])).read_text()
     first = page[page.index('<section id="first"') : page.index('<section id="summary"')]
-    assert "<figure>" not in first, "it would be two empty panels"
+    assert "<figure>" in first and "over healthy" not in first, "nothing is over a healthy value"
     with_stopped = lines_of(tmp_path / "more", TRIALS[2], STOPPED[2])
-    axes = figure.draw(with_stopped).axes
-    assert figure.tells(with_stopped)
+    assert [ax.get_xlabel() for ax in figure.draw(with_stopped).axes] == [
+        "time to first token (ms)",
+        "time per later token (ms)",
+    ]
+    told = figure.result(with_stopped)
+    assert "balance, transfer: time to first token: 360 ms during, 249 ms after" in told
+    assert "failstop, transfer: stopped" in told and "healthy" not in figure.caption(with_stopped)
+    axes = figure.draw(lines_of(tmp_path / "stopped", STOPPED[2])).axes
     assert "no healthy trial to compare with" in [text.get_text() for ax in axes for text in ax.texts]
     assert not any(ax.lines for ax in axes), "the line of no difference went through these words"
 
@@ -97,9 +103,11 @@ def test_without_healthy_trials_the_page_says_how_to_get_them(tmp_path: Path) ->
 def test_without_healthy_trials_the_times_that_are_known_are_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (row,) = overview(lines_of(tmp_path, TRIALS[2], TRIALS[3]))
+    lines = lines_of(tmp_path, TRIALS[2], TRIALS[3])
+    (row,) = overview(lines)
     texts = [row[f"{name}_{phase}"].text for name in ("ttft", "tpot") for phase in ("during", "after")]
-    assert texts == ["360 to 600 ms", "249 to 415 ms", "5 ms", "5 ms"]
+    assert texts == ["360 to 600", "249 to 415", "5", "5"]
+    assert {one.under for one in screen_of(lines).columns if one.name[:4] in ("ttft", "tpot")} == {"ms"}
     ConsoleProgress(Console(width=140, force_terminal=False))._print_summary(table([TRIALS[2], TRIALS[3]]))
     shown = capsys.readouterr().out
     assert all(number in shown for number in ("360", "600", "249", "415")) and "%" not in shown

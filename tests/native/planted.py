@@ -183,14 +183,14 @@ MUTANTS = [
         "silence_is_never_death",
         "a silent path is never given up",
         "failover/comm_watch.cc",
-        "  if (IsDead(params, progress, limit_ns, lossy, silence)) {",
-        "  if (IsDead(params, progress, limit_ns, lossy, silence) && now_ns < 0) {",
+        "  if (IsDead(params, progress, limit_ns, lossy, IsOnProbation(path), silence)) {",
+        "  if (IsDead(params, progress, limit_ns, lossy, IsOnProbation(path), silence) && now_ns < 0) {",
     ),
     Mutant(
         "impatient",
         "a path is given up within milliseconds",
         "failover/comm_watch.cc",
-        "  if (IsDead(params, progress, limit_ns, lossy, silence)) {",
+        "  if (IsDead(params, progress, limit_ns, lossy, IsOnProbation(path), silence)) {",
         "  if (silence.in_order_ns > 2 * kMillisecond) {",
     ),
     Mutant(

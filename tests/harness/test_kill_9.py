@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,11 +79,13 @@ def test_kill_9_at_random_moments(tmp_path: Path) -> None:
         check_heal(events, tally)
         left = set(ours()) - standing
         tally.in_cluster += bool(left)
-        inodes = {namespaces.path_of(name).stat().st_ino for name in left if name in namespaces.names()}
-        done = harness("clean")
-        assert done.returncode == 0, done.stderr
-        assert set(ours()) <= standing
-        assert in_namespaces("net", inodes) == []
+        with ExitStack() as held:  # or another test's namespace could get the number of one that is gone
+            names = left & set(namespaces.names())
+            opened = [held.enter_context(namespaces.path_of(name).open("rb")) for name in names]
+            done = harness("clean")
+            assert done.returncode == 0, done.stderr
+            assert set(ours()) <= standing
+            assert in_namespaces("net", {os.fstat(space.fileno()).st_ino for space in opened}) == []
         assert finished(runs) == kept
     last = harness("sweep", str(experiment), "--out", str(runs), before=UNDRAWN)
     # On a busy machine one of many faults may miss its iteration ten times over.

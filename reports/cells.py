@@ -354,6 +354,8 @@ def _in_the_others(lines: Sequence[Line], metric: str) -> str:
     if not known:
         return ""
     worst = number(METRICS[metric].together(known, "worst"))
+    if METRICS[metric].unit == "ms":
+        worst += " ms"
     alone = sum(line.values[metric] for line in lines) == 1
     return f", {worst} in the other" if alone else f", at worst {worst} in the others"
 

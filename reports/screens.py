@@ -142,7 +142,7 @@ def _speeds(
         ),
         (
             Panel(f"{axis} ({unit})", f"after_{kind}", f"before_{kind}", f"repaired_{kind}"),
-            Panel("time lost against healthy (ms)", "lost_ms", none="no time lost is known"),
+            Panel("time lost against healthy (ms)", "lost_ms", none="no median of it is known"),
         ),
         f"{what} and time lost",
         f"{what}, healthy (hollow) and after the fault (full), and the time lost",

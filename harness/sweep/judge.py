@@ -376,14 +376,21 @@ def _missed(facts: Facts) -> str:
 
 
 def _untimely(facts: Facts) -> str | None:
-    """The first failure that came late, or lasted longer than it should, by more than it should last: that was another
-    scenario. None if there is none. An error ends the trial before the heal is due, which then waits for all ranks. One
-    that should stand until the end stands as long as iterations follow; where an error ended them, any was enough."""
+    """The first failure that came late, or lasted longer than it should, by more than it should last, or that came only
+    after the heal of one within which it should begin: that was another scenario. None if there is none. An error ends
+    the trial before the heal is due, which then waits for all ranks. One that should stand until the end stands as long
+    as iterations follow; where an error ended them, any was enough."""
     went_on, over_ns = first_error(facts) is None, _over_ns(facts)
     came = sorted(facts.injections, key=lambda injection: injection.t_before_ns) if not facts.drawn else ()
     for place, one in enumerate(came, 1):
         late_ns = 0 if one.planned_ns is None else one.t_before_ns - one.planned_ns
         where = f"failure {place} ({one.kind} of {one.host}{f' {one.nic}' if one.nic else ''})"
+        outer = next((i for i, earlier in enumerate(came[: place - 1], 1) if _is_after(one, earlier)), None)
+        if outer and went_on:
+            return (
+                f"{where} came {late_ns / 1e6:.0f} ms late, after the heal of failure {outer}, within which it should "
+                "begin: the hosts were too busy to inject in time; leave them more processor time"
+            )
         if one.lasts_ns is None:
             left_ns = over_ns - one.t_before_ns if over_ns and went_on else 0
             if 0 < left_ns < late_ns:
@@ -400,6 +407,14 @@ def _untimely(facts: Facts) -> str | None:
                 "busy to inject and heal in time; choose a longer lasts and every, or leave them more processor time"
             )
     return None
+
+
+def _is_after(one: Injected, earlier: Injected) -> bool:
+    """Whether it came after the heal of the earlier failure, which should have stood when it was due."""
+    if not earlier.heal_from_ns or earlier.lasts_ns is None or one.planned_ns is None:
+        return False
+    began_ns = earlier.t_before_ns if earlier.planned_ns is None else earlier.planned_ns
+    return earlier.heal_from_ns < one.t_before_ns and one.planned_ns < began_ns + earlier.lasts_ns
 
 
 def _never_came(facts: Facts) -> str | None:

@@ -148,7 +148,8 @@ METRICS = (
         "misses stops of less than 10 ms and takes pauses for them, so anything from 0 to recover_most_ms; no value "
         "where the NIC sends on, only later, nor where the host sends only keep-alives later, nor where no iteration "
         "begins between the failure and its repair, because what was hit, or a pause after it, lasted until then: it "
-        "would say how long the fault was, and lost_ms has that time, between iterations as well)",
+        "would say how long the fault was, and lost_ms has that time, between iterations as well; nor in a scenario of "
+        "several failures)",
         _recovered, of="some faulted trials", from_effect=True, upper="recover_most_ms", from_zero="by_mean",
         tolerance=NOT_COMPARED,
     ),

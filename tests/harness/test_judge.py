@@ -314,6 +314,22 @@ def test_a_failure_far_from_its_time_is_another_scenario(
     assert judge(survived(injections=(made,), drawn=True)).status == "ok", "chance asks for no certain time"
 
 
+def test_a_failure_that_should_begin_within_another_one_does_not_come_after_it() -> None:
+    healed_ns = AFTER + 50 * MS
+    outer = replace(FAULT, heal_from_ns=healed_ns, heal_ns=healed_ns + MS, lasts_ns=50 * MS, signs=())
+    for late, status in ((-2, "ok"), (2, "inconclusive")):
+        came_ns = healed_ns + late * MS
+        inner = replace(
+            outer, t_before_ns=came_ns, t_after_ns=came_ns + MS, heal_from_ns=came_ns + 90 * MS,
+            heal_ns=came_ns + 91 * MS, planned_ns=BEFORE + 20 * MS, lasts_ns=90 * MS,
+        )  # fmt: skip
+        judgement = judge(survived(injections=(outer, inner)))
+        assert judgement.status == status, judgement.reason
+        in_a_row = replace(inner, planned_ns=BEFORE + 51 * MS)
+        assert judge(survived(injections=(outer, in_a_row))).status == "ok", "it should come after the heal"
+    assert "after the heal of failure 1, within which it should begin" in judgement.reason
+
+
 def test_a_heal_that_waited_for_the_end_of_ranks_with_an_error_is_no_doubt() -> None:
     made = replace(FAULT, lasts_ns=MS)
     assert judge(survived(injections=(made,))).status == "inconclusive"

@@ -1,4 +1,5 @@
-"""Failures that would hit nothing, because another one of the same trial holds their NIC down by then. Pure.
+"""Failures that would hit nothing, because another one of the same trial holds their NIC down by then, or would be over
+too early, because the heal of another one sets their link up. Pure.
 
 Only what the experiment itself fixes is checked: the NIC, and the time. What is drawn, or looked up by the counters, is
 left to the judge.
@@ -36,9 +37,14 @@ class _Failure:
         stands = other.from_s < self.until_s and other.until_s <= self.until_s
         return self.holds and stands and (self.link_down or not other.link_down)
 
+    def undoes(self, other: "_Failure") -> bool:
+        """Whether its heal, which sets a link up, ends `other` as well, which begins later and should last longer."""
+        within = other.from_s < self.until_s < other.until_s
+        return self.kind == other.kind and self.link_down and within and bool(self.nics & other.nics)
+
 
 def overlap_mistakes(faults: Sequence[FaultModel], hosts: Hosts) -> Iterator[Mistake]:
-    """A mistake for every failure whose NICs are all down when it comes."""
+    """A mistake for every failure whose NICs are all down when it comes, or set up again before it is over."""
     for index, fault in enumerate(faults):
         failures = sorted(_failures(fault, f"fault[{index}]", hosts), key=lambda failure: failure.from_s)
         for number, failure in enumerate(failures):
@@ -49,6 +55,10 @@ def overlap_mistakes(faults: Sequence[FaultModel], hosts: Hosts) -> Iterator[Mis
                 first = next(f for f in standing if f.nics & failure.nics)
                 remedy = f"hits nothing: {first.key} holds {names} down by then; choose another NIC or time"
                 yield Mistake(failure.key, failure.kind, f"{remedy}, or end that one before it with lasts")
+            elif undone := next((f for f in failures[:number] if f.undoes(failure)), None):
+                names = ", ".join(f"{host} {nic}" for host, nic in sorted(undone.nics & failure.nics))
+                remedy = f"ends too early: the heal of {undone.key} sets {names} up; choose another NIC"
+                yield Mistake(failure.key, failure.kind, f"{remedy}, or have that one last as long")
 
 
 def _failures(fault: FaultModel, key: str, hosts: Hosts) -> Iterator[_Failure]:

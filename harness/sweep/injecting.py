@@ -262,7 +262,7 @@ def _broken_there(run: Run, injection: Injection) -> list[Breakage]:
 def _is_overdue(run: Run, anchor_ns: int, injection: Injection) -> bool:
     """Whether it is too late for a failure by chance. Checked before it is armed: arming an overdue failure would make
     the next one overdue, too, and a slow machine would never break anything again."""
-    return by_chance(run) and time.time_ns() - anchor_ns - int(injection.offset_s * 1e9) > LATE_NS
+    return by_chance(run) and time.time_ns() - _planned_ns(anchor_ns, injection) > LATE_NS
 
 
 def _is_in_the_way(run: Run, injection: Injection) -> bool:

@@ -41,6 +41,7 @@ from reports.effect import UNCERTAIN_NS
 from reports.trial import Evidence, Status, TrialError
 from reports.wording import number
 
+TOO_BUSY = "the hosts were too busy to inject in time; leave them more processor time"
 TELLS_NS = 1_100_000_000
 """How long Linux may take to show a lost carrier: it reports changes of one interface at most once a second."""
 
@@ -389,14 +390,14 @@ def _untimely(facts: Facts) -> str | None:
         if outer and went_on:
             return (
                 f"{where} came {late_ns / 1e6:.0f} ms late, after the heal of failure {outer}, within which it should "
-                "begin: the hosts were too busy to inject in time; leave them more processor time"
+                f"begin: {TOO_BUSY}"
             )
         if one.lasts_ns is None:
             left_ns = over_ns - one.t_before_ns if over_ns and went_on else 0
             if 0 < left_ns < late_ns:
                 return (
                     f"{where} came {late_ns / 1e6:.0f} ms late, {left_ns / 1e6:.0f} ms before the iterations were "
-                    f"over: the hosts were too busy to inject in time; leave them more processor time{_longer(facts)}"
+                    f"over: {TOO_BUSY}{_longer(facts)}"
                 )
             continue
         lasted_ns = one.heal_from_ns - one.t_after_ns if one.heal_from_ns and went_on else 0

@@ -8,7 +8,8 @@ no value, since they stayed inconclusive or something else slowed their healthy 
 it and so decide it. A total is open if such trials could add to it what breaks the bound. A time from an effect that is
 not known well enough lies between known ends, as does a recovery time: a bound that holds, or is missed, at both is
 decided. A value that a cell need not have, such as the T/T0 of a system that is supposed to stop, does not count as
-missing; what only some faults have is missing where the system has it under the same fault at another size.
+missing; what only some faults have is missing where the system has it under the same fault at another size, and what
+no trial of a scenario has (`Metric.not_of`) where the system went on.
 """
 
 import math
@@ -148,7 +149,8 @@ def _held(frame: pd.DataFrame, bound: Bound, missing: bool) -> Held | None:
     if not cells:
         known, trials = int(chosen[metric.name].notna().sum()), plural(len(chosen), "trial")
         told = f"known in {known} of {trials}, too few for a median" if known else f"none of {trials} measured it"
-        return Held(what, wanted, NOTHING_MEASURED, None, f"{told}{_held_up(chosen, metric)}")
+        why = f"{_held_up(chosen, metric)}{_not_of(frame, chosen, metric)}"
+        return Held(what, wanted, NOTHING_MEASURED, None, f"{told}{why}")
     surely = [cell for cell in cells if cell.surely_outside(low, high)]
     worst = max(cells, key=lambda cell: _excess(cell.value, low, high))
     names = f"{worst.name}, the worst of {len(cells)} cells" if len(cells) > 1 else worst.name
@@ -164,6 +166,7 @@ def _held(frame: pd.DataFrame, bound: Bound, missing: bool) -> Held | None:
     )
     names += f"; not measured: {' and '.join(gaps)}, first {next(iter([*holes, *partly]))}" if gaps else ""
     names += _held_up(chosen, metric) if gaps or doubtful else ""
+    names += _not_of(frame, chosen, metric) if gaps else ""
     if without:
         names += f"; {plural(without, 'other cell')} {has(without)} no such value"
     unsure = uncertain_effects(metric.errors_ms(chosen))
@@ -178,6 +181,26 @@ def _held_up(chosen: pd.DataFrame, metric: Metric) -> str:
     lacking = chosen[metric.held_up(chosen)]
     count = sum(_should_have(_needed(metric, row), chosen, row) for _, row in lacking.iterrows())
     return f"; in {plural(count, 'trial')}, {HIT_UNTIL_REPAIR}" if count else ""
+
+
+NOT_OF = {"several": "several failures", "comes_and_goes": "a fault that comes and goes"}
+"""What `Metric.not_of` excludes, in words."""
+
+
+def _excluded(metric: Metric, frame: pd.DataFrame, row: "pd.Series[Any]") -> list[str]:
+    """What of the scenario of a trial (`row`) excludes the metric. One that stopped does not tell what was to come."""
+    alike = frame[(frame["scenario"] == row["scenario"]) & frame["faulted"]]
+    return [name for name in metric.not_of if alike[name].any()]
+
+
+def _not_of(frame: pd.DataFrame, chosen: pd.DataFrame, metric: Metric) -> str:
+    """Why trials can have no value of the metric, and what to do."""
+    went_on = chosen[~((chosen["status"] == "failed") & chosen["expected"])] if metric.not_of else chosen[:0]
+    names = dict.fromkeys(name for _, row in went_on.iterrows() for name in _excluded(metric, frame, row))
+    if not names:
+        return ""
+    kinds = " or ".join(NOT_OF[name] for name in names)
+    return f"; {metric.name} is of no scenario of {kinds}: name the faults that the bound is on"
 
 
 def _needed(metric: Metric, row: "pd.Series[Any]") -> Metric:
@@ -295,8 +318,7 @@ def _has_value_under(metric: Metric, frame: pd.DataFrame, part: pd.DataFrame) ->
 
 def _is_gap(metric: Metric, frame: pd.DataFrame, row: "pd.Series[Any]", elsewhere: bool) -> bool:
     """Whether a trial without a value should have one; `elsewhere`: its system has one under the same fault."""
-    comes_and_goes = frame.loc[frame["scenario"] == row["scenario"], "comes_and_goes"].any()
-    if metric.against_after and pd.isna(row["after_ms"]) and not comes_and_goes:
+    if _excluded(metric, frame, row) or (metric.against_after and pd.isna(row["after_ms"])):
         return _should_have(replace(metric, of="trials that went on"), frame, row)
     return elsewhere or _should_have(metric, frame, row)
 

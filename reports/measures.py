@@ -149,6 +149,7 @@ def _about(view: View, run: LoadedRun) -> dict[str, Any]:
         "reads_low": cost.reads_low(view),
         "slowdown_reads_low": cost.reads_low(view, by_medians=True),
         "effect_error_ms": effect_error_ms(trial),
+        "several": view.several,
         "comes_and_goes": view.comes_and_goes,
         "until_repair": view.until_repair,
         "cost_goes_on": view.cost_goes_on,

@@ -135,11 +135,12 @@ METRICS = (
         f"{IF_HIT})",
         _hit_cost,
         of="some trials that went on", heading="hit cost", workloads=ALIKE, against_after=True,
-        tolerance=NOT_COMPARED,
+        not_of=("comes_and_goes",), tolerance=NOT_COMPARED,
     ),
     Metric(
         "stall_ms", "ms", "lower", "stall of the hit iteration that lost bandwidth does not explain (of the next "
         "one, where only that was stopped, as for hit_cost_ms)", _stall,
-        of="some trials that went on", workloads=ALIKE, against_after=True, tolerance="50 ms",
+        of="some trials that went on", workloads=ALIKE, against_after=True, not_of=("several", "comes_and_goes"),
+        tolerance="50 ms",
     ),
 )  # fmt: skip

@@ -23,7 +23,8 @@ Of = Literal[
     "every trial", "faulted trials", "trials that went on", "some trials that went on", "trials that stopped",
     "some faulted trials", "some trials",
 ]  # fmt: skip
-
+NotOf = Literal["several", "comes_and_goes"]
+"""What a trial tells of its scenario (`reports.measures.trial_frame`), and may exclude a metric."""
 
 NOT_COMPARED = ""
 """The tolerance of what no comparison judges unless a rules file asks for it."""
@@ -70,6 +71,8 @@ class Metric:
     against_after: bool = False
     """Whether it compares with iterations after the fault. A trial without any lacks it as it lacks its T/T0, unless
     the fault comes and goes, of which it is not."""
+    not_of: tuple[NotOf, ...] = ()
+    """The scenarios with a fault in which no trial has it. A bound on them is not measured."""
     from_effect: bool = False
     """Whether it is a time from the fault's effect, which may not be known well enough (`reports.effect`)."""
     at_most: bool = False

@@ -150,8 +150,8 @@ METRICS = (
         "begins between the failure and its repair, because what was hit, or a pause after it, lasted until then: it "
         "would say how long the fault was, and lost_ms has that time, between iterations as well; nor in a scenario of "
         "several failures)",
-        _recovered, of="some faulted trials", from_effect=True, upper="recover_most_ms", from_zero="by_mean",
-        tolerance=NOT_COMPARED,
+        _recovered, of="some faulted trials", not_of=("several",), from_effect=True, upper="recover_most_ms",
+        from_zero="by_mean", tolerance=NOT_COMPARED,
     ),
     Metric(
         "recover_most_ms", "ms", "lower",
@@ -160,7 +160,7 @@ METRICS = (
         "mean alone tells: what it tells, or the 10 ms of the mean if that is more, or until the end of a hit "
         "iteration that ended within 20 ms; in any case until the end of a pause that was longer than every healthy "
         "iteration and began before the next iteration ended)",
-        _recovered_at_most, of="some faulted trials", from_effect=True, tolerance=NOT_COMPARED,
+        _recovered_at_most, of="some faulted trials", not_of=("several",), from_effect=True, tolerance=NOT_COMPARED,
     ),
     Metric(
         "return_ms", "ms", "lower", "from the heal until the NIC carries again, with every path of it that was lost "

@@ -123,6 +123,35 @@ def test_what_was_not_watched_in_any_trial_is_a_gap_of_what_its_system_has_elsew
         assert "-" not in one.detail.partition("no such value")[0].rpartition(";")[2]
 
 
+@pytest.mark.parametrize(
+    ("metric", "told", "why"),
+    [
+        ("recover_ms", {"several": True}, "several failures"),
+        ("recover_most_ms", {"several": True}, "several failures"),
+        ("stall_ms", {"several": True}, "several failures"),
+        ("stall_ms", {"comes_and_goes": True}, "a fault that comes and goes"),
+        ("hit_cost_ms", {"comes_and_goes": True}, "a fault that comes and goes"),
+    ],
+)
+def test_a_metric_that_a_scenario_cannot_have_holds_no_bound_on_it(
+    frame: pd.DataFrame, metric: str, told: dict[str, bool], why: str
+) -> None:
+    """It was held, beside cells that have no such value. A system that stops there, as expected, lacks none."""
+    own = frame[frame["size_bytes"] == 64 << 20]
+    other = own.assign(scenario="other", case="all_reduce, other", **told, **{metric: float("nan")})
+    both = pd.concat([own, other])
+    bound = {"metric": metric, "max": 1e9}
+    (one,) = held(both, {"bound": [bound]})
+    hint = f"; {metric} is of no scenario of {why}: name the faults that the bound is on"
+    assert one.met is None and hint in one.detail
+    assert "not measured: 2 other cells, first hot_repair at 64MiB, all_reduce, other" in one.detail
+    assert met(both, **bound, fault="nic_down") == [True]
+    stopped = both[(both["scenario"] == "nic_down") | (both["system"] == "failstop")]
+    assert met(stopped, **bound) == [True]
+    (alone,) = held(other, {"bound": [bound]})
+    assert (alone.met, alone.measured) == (None, "nothing") and alone.detail.endswith(hint)
+
+
 def test_a_system_that_hung_where_it_was_to_stop_has_no_time_until_its_error(frame: pd.DataFrame) -> None:
     own = frame[frame["system"] == "failstop"]
     hung = own["size_bytes"] == 64 << 20

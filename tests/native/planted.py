@@ -698,4 +698,12 @@ MUTANTS = [
         "other.way->answer_ns()",
         test="Explore.ATrialIsComparedWithoutWhatQueuesExplain",
     ),
+    Mutant(
+        "first_absence_is_forgotten",
+        "the first tick of a connection, however late it comes, takes this process's absence for the network's",
+        "failover/comm.cc",
+        "last_tick_ns_(Now())",
+        "last_tick_ns_(INT64_MAX)",
+        test="Explore.SeedsThatOnceBrokeARuleBreakNoneAnyMore",
+    ),
 ]

@@ -15,7 +15,7 @@ constexpr size_t kMostControlBytes = 65536;  // that wait for a stream
 
 }  // namespace
 
-Comm::Comm(Environment* environment, Wire* wire) : environment_(environment), wire_(wire) {}
+Comm::Comm(Environment* environment, Wire* wire) : environment_(environment), wire_(wire), last_tick_ns_(Now()) {}
 
 Status Comm::failure() const {
   MutexLock lock(mutex_);

@@ -433,7 +433,7 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
   int64_t linger_until_ns_ GUARDED_BY(mutex_) = 0;  // 0 unless closed by the user with something to deliver
   std::shared_ptr<Comm> self_ GUARDED_BY(mutex_);   // then
   std::vector<Order> taken_ GUARDED_BY(mutex_);     // empty; keeps its memory
-  int64_t last_tick_ns_ GUARDED_BY(mutex_) = 0;
+  int64_t last_tick_ns_ GUARDED_BY(mutex_);
   std::shared_ptr<Fate> fate_ GUARDED_BY(mutex_);  // nullptr unless shared
   int64_t gone_since_ns_ GUARDED_BY(mutex_) = 0;   // 0 while there is hope that the peer answers
 

@@ -189,8 +189,7 @@ int64_t Comm::Tick(int64_t now_ns) {
   if (!failure_.ok()) return kNever;
   if (!std::exchange(polled_, false)) StopPolling();
   // A process that was stopped or starved must not take its own absence for the network's.
-  int64_t since_tick_ns = last_tick_ns_ == 0 ? 0 : now_ns - last_tick_ns_;
-  last_tick_ns_ = now_ns;
+  int64_t since_tick_ns = now_ns - std::exchange(last_tick_ns_, now_ns);
   absent_ns_ += std::max<int64_t>(0, since_tick_ns - kLongestTickNs);
   for (Path& path : paths_) {
     if (IsOpen(path.state)) CheckStall(path, now_ns, since_tick_ns);

@@ -259,7 +259,8 @@ def _cells(
         elsewhere = metric.of_faults and _has_value_under(metric, frame, part)
         elsewhere |= metric.of.startswith("some") and _was_not_watched(metric, frame, part)
         unsure = int(slowed.sum()) if metric.known_by_ends else 0
-        missing = int(slowed.sum()) + sum(_is_gap(metric, frame, row, elsewhere) for _, row in without.iterrows())
+        gaps = [_is_gap(metric, frame, row, elsewhere, beside=known.size > 0) for _, row in without.iterrows()]
+        missing = int(slowed.sum()) + sum(gaps)
         every = bound.get("of") == "worst"
         if not known.size and not unsure:
             holes += [str(name)] if missing else []
@@ -298,7 +299,8 @@ def _farthest(values: Iterable[float | None], low: float | None, high: float | N
 
 
 def _was_not_watched(metric: Metric, frame: pd.DataFrame, part: pd.DataFrame) -> bool:
-    """Whether every trial of a cell (`part`) is inconclusive, of a system that has the metric elsewhere."""
+    """Whether every trial of a cell (`part`) is inconclusive, of a system that has the metric elsewhere, or of one of
+    which no other trial says whether it has what another system has under the same fault."""
     if not (part["status"] == "inconclusive").all():
         return False
     if (metric.of != "some trials" or metric.needs_fault) and str(part["scenario"].iloc[0]).startswith("healthy"):
@@ -307,7 +309,9 @@ def _was_not_watched(metric: Metric, frame: pd.DataFrame, part: pd.DataFrame) ->
     stops = own[(own["scenario"] == part["scenario"].iloc[0]) & own["faulted"]]
     if metric.of.endswith("went on") and len(stops) and (stops["status"] == "failed").all():
         return False
-    return bool(own[metric.name].notna().any())
+    alike = frame[(frame["scenario"] == part["scenario"].iloc[0]) & (frame["status"] != "inconclusive")]
+    others = metric.of_faults and not len(stops) and alike[metric.name].notna().any()
+    return bool(others or own[metric.name].notna().any())
 
 
 def _has_value_under(metric: Metric, frame: pd.DataFrame, part: pd.DataFrame) -> bool:
@@ -316,11 +320,13 @@ def _has_value_under(metric: Metric, frame: pd.DataFrame, part: pd.DataFrame) ->
     return bool(frame.loc[alike, metric.name].notna().any())
 
 
-def _is_gap(metric: Metric, frame: pd.DataFrame, row: "pd.Series[Any]", elsewhere: bool) -> bool:
-    """Whether a trial without a value should have one; `elsewhere`: its system has one under the same fault."""
+def _is_gap(metric: Metric, frame: pd.DataFrame, row: "pd.Series[Any]", elsewhere: bool, beside: bool) -> bool:
+    """Whether a trial without a value should have one; `elsewhere`: its system has one under the same fault; `beside`:
+    another repeat of its cell has one."""
     if _excluded(metric, frame, row) or (metric.against_after and pd.isna(row["after_ms"])):
         return _should_have(replace(metric, of="trials that went on"), frame, row)
-    return elsewhere or _should_have(metric, frame, row)
+    unwatched = beside and row["status"] == "inconclusive" and metric.of.startswith("some")
+    return elsewhere or unwatched or _should_have(metric, frame, row)
 
 
 def _should_have(metric: Metric, frame: pd.DataFrame, row: "pd.Series[Any]") -> bool:
@@ -334,7 +340,9 @@ def _should_have(metric: Metric, frame: pd.DataFrame, row: "pd.Series[Any]") -> 
         of_fault = alike[alike["scenario"] == row["scenario"]]
         of_cell = of_fault[(of_fault["case"] == row["case"]) & (of_fault["size_bytes"] == row["size_bytes"])]
         alike = next((some for some in (of_cell, of_fault) if len(some)), alike)
-        stops = bool(len(alike) and ((alike["status"] == "failed") & alike["expected"]).all())
+        ended = (alike["status"] == "failed") & alike["expected"]
+        # Of one that stops under some faults, a trial under another may have stopped or not: either way it is missing.
+        stops = bool(ended.any() if metric.of == "trials that stopped" else len(ended) and ended.all())
     else:
         stops = bool((row["status"] == "failed") == row["expected"])
     if not metric.is_of(row["workload"]):

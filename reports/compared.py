@@ -257,7 +257,7 @@ def _left_out(findings: Sequence[Finding]) -> Iterator[str]:
 def _are_apart(finding: Finding) -> bool:
     """Whether the change says something else than the medians: by more than `MIN_EFFECT` (of them), or the opposite."""
     (base, new), change = finding.told, finding.change
-    if change is None or not base or finding.by_lower_ends:
+    if change is None or (finding.relative and not base) or finding.by_lower_ends:
         return False
     if finding.relative:
         return abs(change.value - new / base) > MIN_EFFECT or (change.value - 1) * (new - base) < 0

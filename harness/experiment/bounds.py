@@ -10,7 +10,7 @@ max = 1.6
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from harness.experiment.tables import Mistake, Model, Size, Slug, nearest, read_share
 from r2ccl_core.units import format_size
@@ -32,6 +32,14 @@ class BoundModel(Model):
     """The values of a cell's repeats to check: their median, or every one of them."""
     min: Number | None = None
     max: Number | None = None
+
+    @field_validator("min", "max", mode="before")
+    @classmethod
+    def _in_the_unit_of_the_metric(cls, value: object, info: ValidationInfo) -> object:
+        metric = METRICS.get(info.data.get("metric", ""))
+        if metric is not None and metric.unit and isinstance(value, str) and "%" in value:
+            raise ValueError(f"{metric.name} is in {metric.unit}: write a number without %")
+        return value
 
 
 def bound_mistakes(

@@ -256,10 +256,11 @@ def _title(lines: Sequence[Line], less: Collection[str] = ()) -> str:
     told = [EXPLAINED[name] for name in there]
     if EXPLAINED["slowdown"] in told and any(line.comes_and_goes for line in lines):
         told.insert(told.index(EXPLAINED["slowdown"]) + 1, OF_MEANS)
-    counts = [count for line in lines for count in line.known_in.values()]
-    unknown = [f"{UNKNOWN}: {NOT_KNOWN}"] if any(not known for known, _ in counts) else []
-    some = next((f"({known}/{of}): known in {known} of {of}" for known, of in counts if known), "")
-    return "; ".join(["medians over repeats", *told, *unknown, *filter(None, [some])])
+    cells = [(line, name) for line in lines for name in line.columns if name not in less]
+    unknown = [f"{UNKNOWN}: {NOT_KNOWN}"] if any(_shown(line, METRICS[name]) == UNKNOWN for line, name in cells) else []
+    counts = (line.known_in[name] for line, name in cells if name in line.values and name in line.known_in)
+    some = [f"({known}/{of}): known in {known} of {of}" for known, of in counts][:1]
+    return "; ".join(["medians over repeats", *told, *unknown, *some])
 
 
 def _summary(lines: Sequence[Line], less: Collection[str]) -> Table:

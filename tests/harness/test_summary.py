@@ -196,6 +196,21 @@ def test_a_cost_that_is_known_for_some_trials_only_says_so(capsys: pytest.Captur
         assert re.search(words, re.sub(r"\s+", " ", capsys.readouterr().out)), wide
 
 
+def test_the_title_explains_what_the_cells_show(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Known in so few that there is no median, a cell has "?" without a count: the title had it the other way round."""
+    fault = stored.Fault(kind="flap", host="host1", nic="eth1", t_before_ns=1, t_after_ns=1)
+    slow = [i.model_copy(update={"duration_ns": 90_000_000}) if i.phase == "before" else i for i in record().iterations]
+    slowed = [record(fault=fault, trial_id=f"slowed{n}", repeat=n + 1, iterations=tuple(slow)) for n in range(3)]
+    monkeypatch.setenv("COLUMNS", "200")
+    (line,) = table([record(fault=fault, trial_id="known"), *slowed])
+    assert line.known_in["lost_ms"] == (1, 4) and "lost_ms" not in line.values
+    ConsoleProgress(console())._print_summary([line])
+    said = capsys.readouterr().out
+    assert "?: not known" in said and "(1/4)" not in said
+
+
 @pytest.mark.parametrize(("columns", "shown"), [(200, True), (62, False)])
 def test_mean_and_p99_stand_beside_the_median_where_there_is_room(
     columns: int, shown: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

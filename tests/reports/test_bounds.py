@@ -152,6 +152,48 @@ def test_a_metric_that_a_scenario_cannot_have_holds_no_bound_on_it(
     assert (alone.met, alone.measured) == (None, "nothing") and alone.detail.endswith(hint)
 
 
+@pytest.mark.parametrize("metric", ["replayed_chunks", "detect_ms", "slowdown"])
+@pytest.mark.parametrize("of", ["worst", "median"])
+def test_a_repeat_that_was_not_watched_is_missing_whichever_trials_have_the_metric(
+    frame: pd.DataFrame, metric: str, of: str
+) -> None:
+    """What some trials have was held by the rest, while a comparison of the same trials left it open."""
+    own = frame[(frame["system"] == "balance") & (frame["size_bytes"] == 64 << 20)].assign(**{metric: 1.0})
+    lost = own["repeat"] > 0
+    made = own.assign(status=own["status"].mask(lost, "inconclusive"), **{metric: own[metric].mask(lost)})
+    (one,) = held(made, {"bound": [{"metric": metric, "of": of, "max": 2}]})
+    assert one.met is None and "1 of 3 trials" in one.detail
+    (one,) = held(made, {"bound": [{"metric": metric, "of": of, "max": 0.5}]})
+    assert one.met is (False if of == "worst" else None)
+
+
+def test_a_system_of_which_no_trial_was_watched_may_have_what_others_have_under_the_same_fault(
+    frame: pd.DataFrame,
+) -> None:
+    both = frame[frame["system"].isin(["balance", "hot_repair"])].assign(detect_ms=1.0)
+    own = both["system"] == "balance"
+    made = both.assign(status=both["status"].mask(own, "inconclusive"), detect_ms=both["detect_ms"].mask(own))
+    bound = {"metric": "detect_ms", "max": 2}
+    (one,) = held(made, {"bound": [bound]})
+    assert one.met is None and "not measured: 2 other cells, first balance at 1MiB" in one.detail
+    seen = own & (both["size_bytes"] == 1 << 20)
+    assert met(made.assign(status=both["status"].mask(own & ~seen, "inconclusive")), **bound) == [True], "it has none"
+
+
+def test_where_a_system_stops_under_one_fault_its_error_under_another_is_missing(frame: pd.DataFrame) -> None:
+    """Its trials under the other were all inconclusive, and it goes on under a third one."""
+    own = frame[frame["system"] == "failstop"]
+    lost = own.assign(
+        scenario="flaps", case="flaps", status="inconclusive", expected=False, error_after_ms=float("nan")
+    )
+    goes_on = own.assign(
+        scenario="slow", case="slow", status="ok", expected=True, error_after_ms=float("nan"), after_ms=1.0
+    )
+    (one,) = held(pd.concat([own, lost, goes_on]), {"bound": [{"metric": "error_after_ms", "max": 1e9}]})
+    assert one.met is None and "not measured: 2 other cells" in one.detail
+    assert met(pd.concat([own, goes_on]), metric="error_after_ms", max=1e9) == [True]
+
+
 def test_a_system_that_hung_where_it_was_to_stop_has_no_time_until_its_error(frame: pd.DataFrame) -> None:
     own = frame[frame["system"] == "failstop"]
     hung = own["size_bytes"] == 64 << 20

@@ -133,6 +133,14 @@ def test_a_change_that_is_not_that_of_the_medians_is_explained(frames: tuple[pd.
     assert len(told(same, [])) == 1 and "mean" not in " ".join(cells(only(same)))
 
 
+def test_a_change_of_medians_that_are_0_is_explained_too(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    base, new = (frame.assign(stall_ms=0.0) for frame in frames)
+    hurt = new.assign(stall_ms=new["stall_ms"].where(new["repeat"] != 0, 90.0))
+    found = compare(base, hurt, rules(metric="stall_ms", tolerance="30 ms", systems=["balance"]))
+    assert told(found, [])[0].startswith("BASE and NEW are medians, and a change is that of means")
+    assert cells(only(found))[3] == "0 (mean 0)" and re.fullmatch(r"0 \(mean [1-9][0-9.]*\)", cells(only(found))[4])
+
+
 def test_healthy_trials_before_and_after_the_others_both_count(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
     """They are one cell with two trials of each repeat."""
 

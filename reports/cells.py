@@ -185,7 +185,7 @@ def with_share(cells: Sequence[Line]) -> list[Line]:
 def limited(cells: Sequence[Line]) -> str:
     """The operations that the NICs' rate limits, if `cells` have others as well; otherwise empty."""
     known = dict.fromkeys(line.operation for line in with_share(cells))
-    return ", ".join(known) if {line.operation for line in cells} - set(known) else ""
+    return listed_and(list(known)) if {line.operation for line in cells} - set(known) else ""
 
 
 def _of(what: str) -> str:

@@ -31,6 +31,8 @@ class Line:
     """The case without the fault."""
     operation: str
     """What runs: collective, type, reduction, in or out of place."""
+    beyond_axes: str
+    """What of the operation is the value of no axis."""
     workload: str
     """Its kind: ``collective``, ``training``, ``serving``."""
     scenario: str
@@ -202,6 +204,7 @@ def _line(
         case=str(first["case"]),
         setup=str(first["setup"]),
         operation=str(first["operation"]),
+        beyond_axes=str(first["beyond_axes"]),
         workload=str(first["workload"]),
         scenario=str(first["scenario"]),
         points=first["points"],

@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -47,6 +48,29 @@ def lines(frame: pd.DataFrame) -> list[Line]:
 def test_a_case_names_what_differs_and_nothing_twice(frame: pd.DataFrame, lines: list[Line]) -> None:
     assert set(frame["case"]) == {"all_reduce, nic_down", "all_gather, nic_down"}
     assert [name for name, _ in columns.about(lines)] == ["collective"]
+
+
+def test_a_type_that_is_an_axis_is_said_once_and_of_each_operation(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, repeats=4, sizes={8 << 20: 6}, counters=False)
+    for path in folder.glob("trials/*/trial.json"):
+        trial = json.loads(path.read_text())
+        trial["collective"] = ("all_reduce", "all_gather")[trial["repeat"] % 2]
+        trial["dtype"] = ("float32", "float16")[trial["repeat"] // 2]
+        trial |= {"axes": {"dtype": trial["dtype"], "collective": trial["collective"]}, "repeat": 0}
+        path.write_text(json.dumps(trial))
+    frame = trial_frame([load_folder(folder)])
+    lines = headline(frame)
+    assert [name for name, _ in columns.about(lines)] == ["dtype", "collective"]
+    # What the axes do not say needs a column, which is no second one of an axis's heading.
+    others = [replace(li, operation=f"{li.operation} (max)", beyond_axes="max") for li in lines]
+    assert [name for name, _ in columns.about([*lines, *others])] == ["operation", "dtype", "collective"]
+    reduces = frame["collective"] == "all_reduce"
+    told = sentences(frame.assign(share=frame["share"].where(reduces)), [])
+    assert any("bandwidth of all_reduce of float16 and all_reduce of float32 was" in text for text in told)
+    titles = set(frame.loc[reduces, "title"])
+    assert titles == {"all_reduce of float16, nic_down", "all_reduce of float32, nic_down"}
+    # A run without the axis has the same case.
+    assert "all_reduce, nic_down" in set(frame["case"])
 
 
 def test_a_system_has_its_own_colour_whatever_stands_beside_it(lines: list[Line]) -> None:

@@ -241,13 +241,15 @@ def stopped(cells: Sequence[Line], own: Sequence[Line]) -> Cell:
 
 
 def _latest_error(own: Sequence[Line], sizes: Collection[int]) -> tuple[str, bool]:
-    """When the latest known error came, and whether at a size other than `sizes`."""
+    """When the latest error of which that is known came, and whether at a size other than `sizes`. Another one, which
+    may have come at once, may as well have come later."""
     known = [line for line in own if line["error_after_ms"].n]
     if not known:
         return "", False
     late = max(known, key=lambda line: line.worst["error_after_ms"])
     elsewhere = late.size_bytes not in sizes
     at = at_size(late.size_bytes) if elsewhere else ""
+    at += " where that is known" if any(line.unknown(METRICS["error_after_ms"]) for line in own) else ""
     return f"at most {number(late.worst['error_after_ms'])} ms after the fault{at}", elsewhere
 
 

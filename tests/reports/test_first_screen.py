@@ -524,7 +524,7 @@ def test_when_a_system_stopped_is_told_of_the_size_shown_known_and_not_known(fra
         unsure=[["error_after_ms"] if each else [] for each in unsure],
     )
     (row,) = [row for row in overview(headline(made[made["scenario"] == "nic_down"])) if row.system == "failstop"]
-    caveat = "at most 506 ms after the fault at 64KiB; when is not known in 2 of 4 trials at 8MiB"
+    caveat = "at most 506 ms after the fault at 64KiB where that is known; when is not known in 2 of 4 trials at 8MiB"
     assert (row["after"].text, row["after"].caveat, row["after"].detail) == ("stopped", caveat, "")
 
 
@@ -539,8 +539,11 @@ def test_an_error_whose_time_is_known_counts_beside_others_of_its_cell_that_are_
         unsure=[["error_after_ms"] if each else [] for each in unsure],
     )
     (row,) = overview(headline(made))
-    told = f"at most 9000 ms after the fault; when is not known in {unsure.sum()} of {len(made)} trials"
+    lacking = f"when is not known in {unsure.sum()} of {len(made)} trials"
+    told = f"at most 9000 ms after the fault where that is known; {lacking}"
     assert (row["after"].text, row["after"].caveat) == ("stopped", told) and unsure.sum() >= 1
+    (own,) = [text for text in sentences(made, []) if text.startswith("failstop (")]
+    assert f"an error, at the latest 9000 ms after the fault where that is known ({lacking})." in own
 
 
 def test_the_worst_trial_is_one_of_all_that_are_known(frame: pd.DataFrame) -> None:

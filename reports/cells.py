@@ -292,16 +292,14 @@ def lost(cells: Sequence[Line]) -> Cell:
     # A trial may be known in a cell whose median is not.
     worst = f"worst trial {number(max(ms for line in cells if (ms := line.worst['lost_ms']) == ms))} ms"
     seen = Cell(f"{cell.text} ms", cell.detail if len(known) > 1 and cell.detail else worst)
-    return with_caveat(seen, told) if (told := ended_too_early(cells)) else seen
+    return with_caveat(seen, told) if (told := ended_too_early(known)) else seen
 
 
 def ended_too_early(lines: Sequence[Line]) -> str:
     """``2 of 3 trials ended before the cost was over``, of those that went on in a fault that is repaired; empty:
     none."""
-    cut = [line for line in lines if line.cost_goes_on]
-    trials = sum(line.conclusive - line.stopped for line in cut)
-    count = sum(line.cost_goes_on for line in cut)
-    return f"{count} of {plural(trials, 'trial')} ended before the cost was over" if cut else ""
+    count, trials = (sum(getattr(line, name) for line in lines) for name in ("cost_goes_on", "to_be_repaired"))
+    return f"{count} of {plural(trials, 'trial')} ended before the cost was over" if count else ""
 
 
 def with_unknown(cell: Cell, cells: Sequence[Line], own: Sequence[Line], metric: str) -> Cell:

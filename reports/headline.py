@@ -67,8 +67,10 @@ class Line:
     """Trials with iterations after the repair that ended before their healed NIC carried again."""
     until_repair: int
     """Trials of which no iteration began between the fault and its repair."""
+    to_be_repaired: int
+    """Trials that went on in a fault that is repaired."""
     cost_goes_on: int
-    """Trials that went on and ended before the cost of their fault was over."""
+    """Of these, trials that ended before the cost of their fault was over."""
     back_in_part: int
     """Trials with iterations after the repair to whose end some paths of the healed NIC were held back, while others
     carried."""
@@ -228,6 +230,7 @@ def _line(
             if metric.known_by_ends or metric.like_slowdown
         },
         until_repair=int(part["until_repair"].sum()),
+        to_be_repaired=int(part["to_be_repaired"].sum()),
         cost_goes_on=int(part["cost_goes_on"].sum()),
         not_back=int((out & ~in_part).sum()),
         back_in_part=int((out & in_part).sum()),

@@ -154,6 +154,7 @@ def _about(view: View, run: LoadedRun) -> dict[str, Any]:
         "several": view.several,
         "comes_and_goes": view.comes_and_goes,
         "until_repair": view.until_repair,
+        "to_be_repaired": view.to_be_repaired,
         "cost_goes_on": view.cost_goes_on,
         "back_in_part": view.back_in_part,
         "hosts": setting.hosts,

@@ -221,7 +221,10 @@ def _steps_lost(ended: Sequence[Line]) -> str:
 
 
 def with_stopped(cell: Cell, cells: Sequence[Line]) -> Cell:
-    """Returns `cell` with those of `cells` that it is not about, because they stopped."""
+    """Returns `cell` with those of `cells` that it is not about, because they stopped; of a system that stopped in all
+    of them, the speed after the fault says so."""
+    if all_stopped(cells):
+        return cell
     ended = [line for line in cells if all_stopped([line])]
     return with_caveat(cell, f"stopped: {named(ended, cells)}" if ended else "")
 

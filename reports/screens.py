@@ -120,10 +120,12 @@ def _speeds(
     what = f"Time of {axis}" if unit == "ms" else "Speed"
 
     def cost(metric: str, of_cells: Callable[[Sequence[Line]], Cell]) -> Shown:
-        return lambda some, own: cells.with_unknown(cells.with_smaller(of_cells(some), own, metric), some, own, metric)
+        return lambda some, own: cells.with_unknown(
+            cells.with_smaller(cells.with_stopped(of_cells(some), some), own, metric), some, own, metric
+        )
 
     def since(metric: str) -> Shown:
-        return lambda some, own: cells.spread(some, metric)
+        return lambda some, own: cells.with_stopped(cells.spread(some, metric), some)
 
     return Screen(
         workloads,

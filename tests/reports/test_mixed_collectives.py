@@ -107,7 +107,12 @@ def test_a_system_that_stops_at_one_fault_and_survives_another_tells_both(frame:
     milder = milder.assign(scenario="slow", case=milder["case"] + ", slow", model=None)
     both = pd.concat([frame, milder])
     (row,) = [row for row in overview(headline(both)) if row.system == "failstop"]
-    assert row["after"].text != "stopped" and row["after"].caveat == "stopped: nic_down"
+    assert row["after"].text != "stopped"
+    # Its cost of the milder fault alone must not look like that of a system that bore both.
+    for name in ("after", "slowdown", "mean", "p99", "lost"):
+        assert row[name].text != "\N{EN DASH}" and row[name].caveat == "stopped: nic_down", name
+    (alone,) = [row for row in overview(headline(frame)) if row.system == "failstop"]
+    assert {alone[name].caveat for name in ("slowdown", "mean", "p99", "lost")} == {""}
     (said,) = [text for text in sentences(both, []) if text.startswith("failstop (")]
     assert "went on in 1 of 2 scenarios" in said and "; it stopped in nic_down. 12 of its 24" in said
     # One fault, which stopped one of the collectives.

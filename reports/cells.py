@@ -185,7 +185,7 @@ def with_share(cells: Sequence[Line]) -> list[Line]:
 def limited(cells: Sequence[Line]) -> str:
     """The operations that the NICs' rate limits, if `cells` have others as well; otherwise empty."""
     known = dict.fromkeys(line.operation for line in with_share(cells))
-    return ", ".join(known) if {line.operation for line in cells} - set(known) else ""
+    return listed_and(list(known)) if {line.operation for line in cells} - set(known) else ""
 
 
 def _of(what: str) -> str:
@@ -221,7 +221,10 @@ def _steps_lost(ended: Sequence[Line]) -> str:
 
 
 def with_stopped(cell: Cell, cells: Sequence[Line]) -> Cell:
-    """Returns `cell` with those of `cells` that it is not about, because they stopped."""
+    """Returns `cell` with those of `cells` that it is not about, because they stopped; of a system that stopped in all
+    of them, the speed after the fault says so."""
+    if all_stopped(cells):
+        return cell
     ended = [line for line in cells if all_stopped([line])]
     return with_caveat(cell, f"stopped: {named(ended, cells)}" if ended else "")
 
@@ -241,13 +244,15 @@ def stopped(cells: Sequence[Line], own: Sequence[Line]) -> Cell:
 
 
 def _latest_error(own: Sequence[Line], sizes: Collection[int]) -> tuple[str, bool]:
-    """When the latest known error came, and whether at a size other than `sizes`."""
+    """When the latest error of which that is known came, and whether at a size other than `sizes`. Another one, which
+    may have come at once, may as well have come later."""
     known = [line for line in own if line["error_after_ms"].n]
     if not known:
         return "", False
     late = max(known, key=lambda line: line.worst["error_after_ms"])
     elsewhere = late.size_bytes not in sizes
     at = at_size(late.size_bytes) if elsewhere else ""
+    at += " where that is known" if any(line.unknown(METRICS["error_after_ms"]) for line in own) else ""
     return f"at most {number(late.worst['error_after_ms'])} ms after the fault{at}", elsewhere
 
 
@@ -290,16 +295,14 @@ def lost(cells: Sequence[Line]) -> Cell:
     # A trial may be known in a cell whose median is not.
     worst = f"worst trial {number(max(ms for line in cells if (ms := line.worst['lost_ms']) == ms))} ms"
     seen = Cell(f"{cell.text} ms", cell.detail if len(known) > 1 and cell.detail else worst)
-    return with_caveat(seen, told) if (told := ended_too_early(cells)) else seen
+    return with_caveat(seen, told) if (told := ended_too_early(known)) else seen
 
 
 def ended_too_early(lines: Sequence[Line]) -> str:
     """``2 of 3 trials ended before the cost was over``, of those that went on in a fault that is repaired; empty:
     none."""
-    cut = [line for line in lines if line.cost_goes_on]
-    trials = sum(line.conclusive - line.stopped for line in cut)
-    count = sum(line.cost_goes_on for line in cut)
-    return f"{count} of {plural(trials, 'trial')} ended before the cost was over" if cut else ""
+    count, trials = (sum(getattr(line, name) for line in lines) for name in ("cost_goes_on", "to_be_repaired"))
+    return f"{count} of {plural(trials, 'trial')} ended before the cost was over" if count else ""
 
 
 def with_unknown(cell: Cell, cells: Sequence[Line], own: Sequence[Line], metric: str) -> Cell:

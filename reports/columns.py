@@ -13,8 +13,11 @@ from reports.metrics.metric import Metric
 def about(lines: Sequence[Line]) -> list[tuple[str, Callable[[Line], str]]]:
     """The columns that distinguish the lines besides size and system: collective, fault, and every axis."""
     axes = dict.fromkeys(axis for line in lines for axis in line.points)
+    # Where axes say all that differs, as collective and dtype do together, the operation would say it again.
+    differs = len({line.beyond_axes for line in lines}) > 1
+    heading = "operation" if "collective" in axes else "collective"
     found: list[tuple[str, Callable[[Line], str]]] = [
-        ("collective", lambda line: line.operation),
+        *([(heading, lambda line: line.operation)] if differs else []),
         ("fault", lambda line: line.scenario),
         *((axis, partial(_point, axis)) for axis in axes),
     ]

@@ -46,7 +46,8 @@ def system_sentence(trials: pd.DataFrame, lines: Sequence[Line], cells: Sequence
         erred = len(told) + unsure
         sizes = " over all sizes" if faulted["size_bytes"].nunique() > 1 else ""
         when = f", at the latest {number(told.max())} ms after the fault{sizes}" if len(told) else ""
-        when += f" (when is not known in {unsure} of {plural(erred, 'trial')})" if unsure else ""
+        where_known = " where that is known" if when and unsure else ""
+        when += f"{where_known} (when is not known in {unsure} of {plural(erred, 'trial')})" if unsure else ""
         all_of_them = f"each of its {len(faulted)} faulted trials" if len(faulted) > 1 else "its faulted trial"
         if 0 < erred < len(faulted):  # the others hung, or were killed
             of_them = f"{erred} of its {len(faulted)} faulted trials"

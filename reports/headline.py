@@ -31,6 +31,8 @@ class Line:
     """The case without the fault."""
     operation: str
     """What runs: collective, type, reduction, in or out of place."""
+    beyond_axes: str
+    """What of the operation is the value of no axis."""
     workload: str
     """Its kind: ``collective``, ``training``, ``serving``."""
     scenario: str
@@ -65,8 +67,10 @@ class Line:
     """Trials with iterations after the repair that ended before their healed NIC carried again."""
     until_repair: int
     """Trials of which no iteration began between the fault and its repair."""
+    to_be_repaired: int
+    """Trials that went on in a fault that is repaired."""
     cost_goes_on: int
-    """Trials that went on and ended before the cost of their fault was over."""
+    """Of these, trials that ended before the cost of their fault was over."""
     back_in_part: int
     """Trials with iterations after the repair to whose end some paths of the healed NIC were held back, while others
     carried."""
@@ -202,6 +206,7 @@ def _line(
         case=str(first["case"]),
         setup=str(first["setup"]),
         operation=str(first["operation"]),
+        beyond_axes=str(first["beyond_axes"]),
         workload=str(first["workload"]),
         scenario=str(first["scenario"]),
         points=first["points"],
@@ -225,6 +230,7 @@ def _line(
             if metric.known_by_ends or metric.like_slowdown
         },
         until_repair=int(part["until_repair"].sum()),
+        to_be_repaired=int(part["to_be_repaired"].sum()),
         cost_goes_on=int(part["cost_goes_on"].sum()),
         not_back=int((out & ~in_part).sum()),
         back_in_part=int((out & in_part).sum()),

@@ -120,9 +120,11 @@ def _about(view: View, run: LoadedRun) -> dict[str, Any]:
         "reason": trial.reason or "",
         "began_ns": min((i.t_ns for i in trial.iterations), default=None),
         "case": case_of(trial),
+        "title": f"{_operation_in_words(trial)}, {trial.shown_scenario}{_points(trial)}",
         "scenario": trial.shown_scenario,
         "setup": setup_of(trial),
-        "operation": _operation(trial),
+        "operation": _operation_in_words(trial),
+        "beyond_axes": _beyond_axes(trial),
         "points": dict(trial.axes),
         "workload": trial.workload,
         "collective": trial.collective or trial.workload,
@@ -152,6 +154,7 @@ def _about(view: View, run: LoadedRun) -> dict[str, Any]:
         "several": view.several,
         "comes_and_goes": view.comes_and_goes,
         "until_repair": view.until_repair,
+        "to_be_repaired": view.to_be_repaired,
         "cost_goes_on": view.cost_goes_on,
         "back_in_part": view.back_in_part,
         "hosts": setting.hosts,
@@ -202,10 +205,25 @@ def _points(trial: Trial) -> str:
 
 def _operation(trial: Trial) -> str:
     """The collective, and how it differs from an out-of-place sum of float32: ``broadcast of int8 (max, in place)``."""
+    return _named(trial, dtype="" if trial.dtype == "float32" else trial.dtype)
+
+
+def _operation_in_words(trial: Trial) -> str:
+    """The same for readers: where the type is on an axis, float32 is named beside the others. A case does not name it,
+    so that it is the same in a run without that axis."""
+    return _named(trial, trial.dtype) if trial.dtype in trial.axes.values() else _operation(trial)
+
+
+def _named(trial: Trial, dtype: str) -> str:
     if trial.operation:
         return trial.operation
-    dtype = f" of {trial.dtype}" if trial.dtype not in ("", "float32") else ""
     how = [trial.op] if trial.op not in ("", "sum") else []
     how += ["in place"] if trial.place == "in" else []
     told = f" ({', '.join(how)})" if how else ""
-    return f"{trial.collective}{dtype}{told}"
+    return f"{trial.collective}{f' of {dtype}' if dtype else ''}{told}"
+
+
+def _beyond_axes(trial: Trial) -> str:
+    """What of the operation is the value of no axis."""
+    parts = (trial.operation,) if trial.operation else (trial.collective, trial.dtype, trial.op, trial.place)
+    return ", ".join(part for part in parts if part and part not in trial.axes.values())

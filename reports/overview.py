@@ -129,7 +129,8 @@ def scope_note(lines: Sequence[Line]) -> str:
     what = f"medians over {repeats}" if counts[-1] != 1 else "one trial"
     missing = [line for line in cells if not line.conclusive]
     axes = dict.fromkeys(axis for line in cells for axis in line.points)
-    apart = listed_and(["system", "fault", *axes])
+    faults = ["fault"] if any(line.with_fault for line in cells) else []
+    apart = listed_and(["system", *faults, *axes])
     each = f"of each {apart}{' that was measured' if missing else ''}"
     partly = any(line.unknown(METRICS[metric]) for line in cells for metric in ("slowdown", "lost_ms"))
     each += ", or over those whose value is known" if partly and counts[-1] != 1 else ""

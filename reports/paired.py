@@ -23,10 +23,11 @@ def comparisons(frame: pd.DataFrame) -> list[str]:
     told, short, apart = [], list[tuple[int, int]](), 0
     several = going["case"].nunique() > 1
     for name, case in going.groupby("case", sort=False):
+        title = case["title"].iloc[0]
         part = case[case["size_bytes"] == case["size_bytes"].max()]
         size_bytes = int(part["size_bytes"].iloc[0])
         ran = frame[(frame["case"] == name) & (frame["size_bytes"] == size_bytes)]
-        at = at_size(size_bytes) + (f" ({name})" if several else "")
+        at = at_size(size_bytes) + (f" ({title})" if several else "")
         for first, second in combinations(dict.fromkeys(part["system"]), 2):
             one, other = _by_repeat(part, first), _by_repeat(part, second)
             if not one.keys() & other.keys():

@@ -271,14 +271,14 @@ def _pictures(frame: pd.DataFrame, figures: Path) -> Iterator[Picture]:
     gaps = bound_gap.cells_of(frame)
     if _are_a_map(gaps):
         frame = frame.drop(gaps.index)
-    cases = list(frame.groupby("case", sort=False))
-    for place, (case, part) in enumerate(cases):
+    cases = [part for _, part in frame.groupby("case", sort=False)]
+    for place, part in enumerate(cases):
         suffix = f"-{place + 1}" if len(cases) > 1 else ""
         for name, title, module, needed in FIGURES:
             if part[needed].notna().sum() >= LEAST.get(name, 1):
                 told = module.caption(part)
                 says = RESULTS[name](part) if name in RESULTS else _says(part, SAID.get(name, (needed,)))
-                picture = Picture(f"{title}: {case}" if len(cases) > 1 else title, "", told, says)
+                picture = Picture(f"{title}: {part['title'].iloc[0]}" if len(cases) > 1 else title, "", told, says)
                 yield _both(picture, partial(module.draw, part), figures, f"{name}{suffix}")
 
 

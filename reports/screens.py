@@ -3,7 +3,7 @@ columns of the terminal's table, and the words for what runs. A workload has one
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -60,6 +60,8 @@ class Panel:
     """What is said if nothing is known."""
     told: tuple[str, str] = ("", "")
     """What the hollow and the full mark are, in words that follow their numbers."""
+    hollow_alone: bool = False
+    """Whether the hollow marks are the result, with their intervals, because nothing follows a fault."""
 
     @property
     def percent(self) -> bool:
@@ -74,7 +76,7 @@ class Screen:
     workloads: tuple[str, ...]
     """The kinds of workloads whose lines have numbers there."""
     columns: tuple[Column, ...]
-    panels: tuple[Panel, Panel]
+    panels: tuple[Panel, ...]
     title: str
     """Of the figure."""
     caption: str
@@ -97,6 +99,8 @@ class Screen:
     with."""
     compared: bool = True
     """Whether iterations after the fault are compared with those before it."""
+    healthy: "Screen | None" = None
+    """The same of trials without a fault; None: this is it."""
 
 
 _OTHER = (
@@ -120,16 +124,27 @@ def _speeds(
     what = f"Time of {axis}" if unit == "ms" else "Speed"
 
     def cost(metric: str, of_cells: Callable[[Sequence[Line]], Cell]) -> Shown:
-        return lambda some, own: cells.with_unknown(cells.with_smaller(of_cells(some), own, metric), some, own, metric)
+        return lambda some, own: cells.with_unknown(
+            cells.with_smaller(cells.with_stopped(of_cells(some), some), own, metric), some, own, metric
+        )
 
     def since(metric: str) -> Shown:
-        return lambda some, own: cells.spread(some, metric)
+        return lambda some, own: cells.with_stopped(cells.spread(some, metric), some)
 
+    before = Column(
+        "healthy", "healthy", unit, lambda some, own: cells.healthy(some, f"before_{kind}"), f"healthy, {unit}"
+    )
+    was_wrong = Column("wrong", *wrong[:2], lambda some, own: cells.wrong(own), wrong[2])
+    speeds = Panel(f"{axis} ({unit})", f"after_{kind}", f"before_{kind}", f"repaired_{kind}")
+    other = {"Other losses": _OTHER} if "training" in workloads else {}
+    healthy = Screen(
+        workloads, (before, was_wrong), (replace(speeds, hollow_alone=True),), what, f"Healthy {what.lower()}",
+        ("healthy", "", ""), other, unit, struck, counts, terminal=terminal,
+    )  # fmt: skip
     return Screen(
         workloads,
         (
-            Column("healthy", "healthy", unit, lambda some, own: cells.healthy(some, f"before_{kind}"),
-                   f"healthy, {unit}"),
+            before,
             Column("after", "after the fault", unit, lambda some, own: cells.after(some, own, f"after_{kind}"),
                    f"after, {unit}"),
             Column(REPAIRED, "repaired", unit, lambda some, own: cells.repaired(some, f"repaired_{kind}"),
@@ -138,10 +153,10 @@ def _speeds(
             Column("mean", "mean", "ms since the fault", since("mean_ms"), "mean, ms"),
             Column("p99", "p99", "ms since the fault", since("p99_ms"), "p99, ms"),
             Column("lost", "time lost", "against healthy", cost("lost_ms", cells.lost)),
-            Column("wrong", *wrong[:2], lambda some, own: cells.wrong(own), wrong[2]),
+            was_wrong,
         ),
         (
-            Panel(f"{axis} ({unit})", f"after_{kind}", f"before_{kind}", f"repaired_{kind}"),
+            speeds,
             Panel("time lost against healthy (ms)", "lost_ms", none="no median of it is known"),
         ),
         f"{what} and time lost",
@@ -156,8 +171,8 @@ def _speeds(
             "Mean and p99": "are of all iterations from the first that the fault hits to the end of the trial.",
             "Time lost": "is how much longer all iterations from the fault to the end of the trial took than as many "
             "healthy ones.",
-        } | ({"Other losses": _OTHER} if "training" in workloads else {}),
-        unit, struck, counts, terminal=terminal,
+        } | other,
+        unit, struck, counts, terminal=terminal, healthy=healthy,
     )  # fmt: skip
 
 
@@ -185,18 +200,20 @@ def _requests(compared: bool) -> Screen:
     }
     against = ", over those of the same requests in the healthy trials" if compared else ""
     each = " Each request is compared with itself in the healthy trials, since requests queue." if compared else ""
-    return Screen(
+    usual = Column("usual", "TTFT healthy", "ms", served.usual, "TTFT healthy, ms")
+    other = Column("answers_differ", "other", "answers", served.answers, "other answers")
+    screen = Screen(
         ("serving",),
         (
-            Column("usual", "TTFT healthy", "ms", served.usual, "TTFT healthy, ms"),
+            usual,
             *times_since,
             *(
                 Column(metric, heading, under, partial(served.counted, metric, is_bad), f"{heading}, {under}")
                 for metric, (heading, under, is_bad) in counts.items()
             ),
-            Column("answers_differ", "other", "answers", served.answers, "other answers"),
+            other,
         ),
-        (panels[0], panels[1]),
+        tuple(panels),
         "Times to tokens over those of healthy trials" if compared else "Times to tokens",
         f"Time to the first token and time per later token{against}: requests under way when the fault came (hollow), "
         "and those that began after it (full)",
@@ -219,6 +236,8 @@ def _requests(compared: bool) -> Screen:
         uncompared={f"{phase}_{name}_over": f"{phase}_{name}_p50_ms" for name in times for phase in served.PHASES},
         compared=False,
     )  # fmt: skip
+    terms = {"TTFT": "is the time from a request's arrival to its first token."}
+    return replace(screen, healthy=replace(screen, columns=(usual, other), terms=terms))
 
 
 _STEPS = ("other losses", "steps", "other losses, steps")
@@ -246,8 +265,9 @@ UNTRAINED = _speeds("ms", ("collective",), "an iteration", "an operation", "iter
 
 
 def screen_of(lines: Sequence[Line]) -> Screen:
-    """The screen of a report's lines."""
-    return screen_for((line.workload for line in lines), lambda metric: any(line[metric].n for line in lines))
+    """The screen of a report's lines; where none has a fault, nothing there is of one."""
+    screen = screen_for((line.workload for line in lines), lambda metric: any(line[metric].n for line in lines))
+    return screen if any(line.with_fault for line in lines) else screen.healthy or screen
 
 
 def columns_of(screen: Screen, lines: Sequence[Line]) -> list[Column]:

@@ -50,15 +50,15 @@ LONGEST = 300
 
 def draw(lines: Sequence[Line]) -> Figure:
     """A row for each system and fault: in a panel of marks a hollow and a full one, as for the healthy speed and the
-    speed after the fault; in a panel of bars one."""
+    speed after the fault; in a panel of bars one. Without a fault, there is one panel, of hollow marks."""
     rows, screen = shown(lines), screen_of(lines)
     labels = ["\n".join(textwrap.wrap(name, LABEL_NARROW if style.narrow() else LABEL)) for name in names(rows)]
     row_in, letters = _row_in(labels)
-    height = row_in * len(rows) + 0.9
+    height, count = row_in * len(rows) + 0.9, len(screen.panels)
     with style.applied():
-        figure = style.sheet(style.WIDTH_IN, 2 * height + 0.4 if style.narrow() else height + 0.25)
-        beside: dict[str, Any] = {} if style.narrow() else {"sharey": True, "width_ratios": (1.25, 1)}
-        axes = figure.subplots(*((2, 1) if style.narrow() else (1, 2)), **beside)
+        figure = style.sheet(style.WIDTH_IN, count * height + 0.4 if style.narrow() else height + 0.25)
+        beside: dict[str, Any] = {} if style.narrow() else {"sharey": True, "width_ratios": (1.25, 1)[:count]}
+        axes = figure.subplots(*((count, 1) if style.narrow() else (1, count)), squeeze=False, **beside).flat
         looks = style.looks(list(dict.fromkeys(row[0].system for row in rows)))
         for at, (ax, panel) in enumerate(zip(axes, screen.panels, strict=True)):
             for y, row in enumerate(rows):
@@ -72,7 +72,8 @@ def draw(lines: Sequence[Line]) -> Figure:
         )
         full = Line2D([], [], color="#444444", marker="o", linestyle="none", label=screen.marks[1])
         tick = Line2D([], [], **TICK, color="#444444", linestyle="none", label=screen.marks[2])
-        style.legend_of(figure, [hollow, full, *([tick] if _have_ticks(rows, screen.panels[0]) else [])])
+        ticks = [tick] if _have_ticks(rows, screen.panels[0]) else []
+        style.legend_of(figure, [hollow] if screen.panels[0].hollow_alone else [hollow, full, *ticks])
         left = _say_ends(axes[0], rows, looks, screen.panels[0], letters)
         if left:
             figure.draw_without_rendering()  # which gives the panels their width
@@ -217,8 +218,8 @@ def _marks(ax: Axes, y: int, line: Line, look: style.Look, panel: Panel, letters
         ax.plot(ends, [y, y], color=color, linewidth=1.4, alpha=0.5, zorder=1)
     if hollow.n:
         ax.plot(factor * hollow.median, y, marker, color=color, markerfacecolor="white", markersize=6.5, zorder=2)
-    # A healthy speed is no result.
-    for told in [full, hollow] if panel.percent else [full]:
+    # A healthy speed beside one after a fault is no result.
+    for told in [full, hollow] if panel.percent or panel.hollow_alone else [full]:
         if told.n and told.low == told.low:
             ax.hlines(y, factor * told.low, factor * told.high, color=color, linewidth=3, alpha=0.45, zorder=1)
     if full.n:

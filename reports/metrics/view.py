@@ -220,12 +220,19 @@ class View:
         none = not self._by_phase.get("after") and (over or bool(self._repaired))
         return self.trial.status in ("ok", "wrong") and bool(hit) and none
 
+    @property
+    def to_be_repaired(self) -> bool:
+        """Whether it went on in a fault that its scenario repairs."""
+        return (
+            bool(self.trial.faults) and self.trial.evidence.lasts_s is not None and self.trial.status in ("ok", "wrong")
+        )
+
     @cached_property
     def cost_goes_on(self) -> bool:
         """Whether it went on, and ended before the cost of its fault was over, so that it saw only part of it: before a
         repair that its scenario has, or before the healed NIC carried again."""
         trial, fault = self.trial, self.trial.fault
-        if fault is None or trial.evidence.lasts_s is None or trial.status not in ("ok", "wrong") or not self.since:
+        if fault is None or not self.to_be_repaired or not self.since:
             return False
         ended_ns = self.since[-1].t_ns + self.since[-1].duration_ns
         same = (one for one in trial.faults if (one.kind, one.host, one.nic) == (fault.kind, fault.host, fault.nic))

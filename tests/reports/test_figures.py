@@ -501,6 +501,8 @@ def test_colours_of_the_first_systems_differ_in_grey() -> None:
 def test_a_frame_without_a_fault_has_one_panel(tmp_path: Path) -> None:
     healthy = trial_frame([load_folder(make_run(tmp_path, sizes={1 << 20: 4}, fault=False, repeats=2))])
     assert len(bandwidth.draw(healthy).axes) == 1
+    (panel,) = overview.draw(headline(healthy)).axes
+    assert panel.get_xlabel() == "bus bandwidth (GB/s)" and len(panel.collections) == 3, "each with its interval"
 
 
 def test_names_are_text_and_not_mathematics(frame: pd.DataFrame, tmp_path: Path) -> None:

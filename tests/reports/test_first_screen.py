@@ -24,7 +24,7 @@ from reports.page import html
 from reports.report import content
 from reports.screens import screen_of, screen_of_trials
 from reports.summary import sentences
-from reports.wording import number
+from reports.wording import number, plural
 
 SYSTEMS = ("failstop", "hot_repair", "balance")
 SCENARIOS, COLLECTIVES = ("flap", "nic_down", "rate_limit"), ("all_reduce", "reduce_scatter")
@@ -332,17 +332,30 @@ def test_trials_that_ended_before_the_cost_was_over_are_told_beside_their_time_l
     frame: pd.DataFrame,
 ) -> None:
     three = of_three_systems(frame)
-    cut = three.assign(cost_goes_on=of(three, "balance", "flap") & (three["repeat"] == 0))
+    flaps, early = three["scenario"] == "flap", three["repeat"] == 0
+    cut = three.assign(cost_goes_on=of(three, "balance", "flap", "broadcast") & early, to_be_repaired=flaps)
     (told,) = [text for text in sentences(cut, []) if "lost by fault" in text]
-    count, trials = int(cut["cost_goes_on"].sum()), int(of(three, "balance", "flap").sum())
-    which = f"{count} of {trials} trials ended before the cost was over"
-    assert f": flap: not compared, because {which} and saw only part of it; nic_down: best " in told
+    # Of all trials in the fault that is repaired, also in cells that saw all of the cost.
+    count, all_trials = int(cut["cost_goes_on"].sum()), int((flaps & (three["size_bytes"] == SIZE)).sum())
+    assert (
+        f": flap: not compared, because {count} of {all_trials} trials ended before the cost was over and saw only"
+        in told
+    )
+    which = f"{count} of {int(of(three, 'balance', 'flap').sum())} trials ended before the cost was over"
     own = [text for text in sentences(cut, []) if "over the whole trial" in text and which.partition(" of ")[0] in text]
     assert [text.partition(" ")[0] for text in own if "ended before the cost was over)" in text] == ["balance"]
     (table,) = first_tables(headline(cut))
     caveats = {row.system: row["lost"].caveat for row in table.rows}
     assert caveats["balance"].startswith(which) and "cost" not in caveats["best"]
-    assert [text for text in table.remarks if text.startswith(f"Time lost by {count} trials that ended before the rep")]
+    remark = f"Time lost by {plural(count, 'trial')} that ended before the rep"
+    assert [text for text in table.remarks if text.startswith(remark)]
+    # A cell whose median is not known is not in the number, so its trials are no caveat of it.
+    lacks = cut.assign(lost_ms=cut["lost_ms"].mask(cut["cost_goes_on"]))
+    unknown = of(three, "balance", "flap", "broadcast")
+    lacks = lacks.assign(disturbed=unknown.map({True: "slow", False: ""}), reads_low=unknown)
+    (table,) = first_tables(headline(lacks))
+    (caveat,) = [row["lost"].caveat for row in table.rows if row.system == "balance"]
+    assert "broadcast: not known in " in caveat and "ended before" not in caveat
     for none in (three, cut.assign(lost_ms=float("nan"))):
         assert not [text for text in first_tables(headline(none))[0].remarks if "before the repair" in text]
 
@@ -524,7 +537,7 @@ def test_when_a_system_stopped_is_told_of_the_size_shown_known_and_not_known(fra
         unsure=[["error_after_ms"] if each else [] for each in unsure],
     )
     (row,) = [row for row in overview(headline(made[made["scenario"] == "nic_down"])) if row.system == "failstop"]
-    caveat = "at most 506 ms after the fault at 64KiB; when is not known in 2 of 4 trials at 8MiB"
+    caveat = "at most 506 ms after the fault at 64KiB where that is known; when is not known in 2 of 4 trials at 8MiB"
     assert (row["after"].text, row["after"].caveat, row["after"].detail) == ("stopped", caveat, "")
 
 
@@ -539,8 +552,11 @@ def test_an_error_whose_time_is_known_counts_beside_others_of_its_cell_that_are_
         unsure=[["error_after_ms"] if each else [] for each in unsure],
     )
     (row,) = overview(headline(made))
-    told = f"at most 9000 ms after the fault; when is not known in {unsure.sum()} of {len(made)} trials"
+    lacking = f"when is not known in {unsure.sum()} of {len(made)} trials"
+    told = f"at most 9000 ms after the fault where that is known; {lacking}"
     assert (row["after"].text, row["after"].caveat) == ("stopped", told) and unsure.sum() >= 1
+    (own,) = [text for text in sentences(made, []) if text.startswith("failstop (")]
+    assert f"an error, at the latest 9000 ms after the fault where that is known ({lacking})." in own
 
 
 def test_the_worst_trial_is_one_of_all_that_are_known(frame: pd.DataFrame) -> None:

@@ -990,6 +990,7 @@ def test_a_trial_that_ended_before_its_repair_is_told_from_one_that_saw_it() -> 
     assert View(twice).cost_goes_on, "of the last time that it came"
     elsewhere = again.model_copy(update={"nic": "c"})
     assert not View(twice.model_copy(update={"further_faults": (elsewhere,)})).cost_goes_on, "it may stay"
+    assert View(healed(CUT, 84)).to_be_repaired and not View(LOSS).to_be_repaired
     for other in (LOSS, healed(LOSS, 500), trial(("before", 10), status="failed")):
         assert not View(other).cost_goes_on, "nothing was to be repaired before the end"
 

@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -49,6 +50,29 @@ def test_a_case_names_what_differs_and_nothing_twice(frame: pd.DataFrame, lines:
     assert [name for name, _ in columns.about(lines)] == ["collective"]
 
 
+def test_a_type_that_is_an_axis_is_said_once_and_of_each_operation(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, repeats=4, sizes={8 << 20: 6}, counters=False)
+    for path in folder.glob("trials/*/trial.json"):
+        trial = json.loads(path.read_text())
+        trial["collective"] = ("all_reduce", "all_gather")[trial["repeat"] % 2]
+        trial["dtype"] = ("float32", "float16")[trial["repeat"] // 2]
+        trial |= {"axes": {"dtype": trial["dtype"], "collective": trial["collective"]}, "repeat": 0}
+        path.write_text(json.dumps(trial))
+    frame = trial_frame([load_folder(folder)])
+    lines = headline(frame)
+    assert [name for name, _ in columns.about(lines)] == ["dtype", "collective"]
+    # What the axes do not say needs a column, which is no second one of an axis's heading.
+    others = [replace(li, operation=f"{li.operation} (max)", beyond_axes="max") for li in lines]
+    assert [name for name, _ in columns.about([*lines, *others])] == ["operation", "dtype", "collective"]
+    reduces = frame["collective"] == "all_reduce"
+    told = sentences(frame.assign(share=frame["share"].where(reduces)), [])
+    assert any("bandwidth of all_reduce of float16 and all_reduce of float32 was" in text for text in told)
+    titles = set(frame.loc[reduces, "title"])
+    assert titles == {"all_reduce of float16, nic_down", "all_reduce of float32, nic_down"}
+    # A run without the axis has the same case.
+    assert "all_reduce, nic_down" in set(frame["case"])
+
+
 def test_a_system_has_its_own_colour_whatever_stands_beside_it(lines: list[Line]) -> None:
     alone = columns.places([line for line in lines if line.system == "balance"])["balance"].color
     assert alone == columns.places(lines)["balance"].color == 2
@@ -83,7 +107,12 @@ def test_a_system_that_stops_at_one_fault_and_survives_another_tells_both(frame:
     milder = milder.assign(scenario="slow", case=milder["case"] + ", slow", model=None)
     both = pd.concat([frame, milder])
     (row,) = [row for row in overview(headline(both)) if row.system == "failstop"]
-    assert row["after"].text != "stopped" and row["after"].caveat == "stopped: nic_down"
+    assert row["after"].text != "stopped"
+    # Its cost of the milder fault alone must not look like that of a system that bore both.
+    for name in ("after", "slowdown", "mean", "p99", "lost"):
+        assert row[name].text != "\N{EN DASH}" and row[name].caveat == "stopped: nic_down", name
+    (alone,) = [row for row in overview(headline(frame)) if row.system == "failstop"]
+    assert {alone[name].caveat for name in ("slowdown", "mean", "p99", "lost")} == {""}
     (said,) = [text for text in sentences(both, []) if text.startswith("failstop (")]
     assert "went on in 1 of 2 scenarios" in said and "; it stopped in nic_down. 12 of its 24" in said
     # One fault, which stopped one of the collectives.

@@ -510,6 +510,12 @@ def test_a_run_without_faults_is_reported(tmp_path: Path) -> None:
     page = Page(write_report(folder).read_text(encoding="utf-8"))
     assert "without a fault" in page.text
     assert len(page.of("img")) == 2
+    first = folder.joinpath("report.html").read_text(encoding="utf-8").partition('<section id="first"')[2]
+    first = first.partition("</section>")[0]
+    assert re.findall(r'data-label="([^"]*)"', first) == ["healthy, GB/s", "wrong elements"]
+    assert "Healthy speed" in first and "2 trials of each system" in first
+    for of_a_fault in ("T/T0", "time lost", "Time lost", "p99", "fault"):
+        assert of_a_fault not in first, of_a_fault
 
 
 def test_nothing_to_report_is_one_line(tmp_path: Path) -> None:

@@ -205,6 +205,14 @@ def test_a_workload_has_one_screen_and_several_share_a_figure(tmp_path: Path) ->
     assert all(line.workload == "collective" for row in figure.shown(lines) for line in row)
 
 
+def test_requests_of_healthy_trials_alone_have_no_columns_of_a_failure(tmp_path: Path) -> None:
+    healthy = [trial for trial in TRIALS if not trial.faults]
+    lines = lines_of(tmp_path, *healthy)
+    (table,) = first_tables(lines)
+    assert [column.heading for column in table.columns] == ["TTFT healthy", "other"]
+    assert not any("fault" in told for told in table.terms.values()) and not figure.tells(lines)
+
+
 def test_each_kind_of_workload_has_a_first_table_of_its_own(tmp_path: Path) -> None:
     served = stored_run(tmp_path, "serving", *TRIALS, *STOPPED)
     collective = make_run(tmp_path, repeats=1, sizes={1 << 20: 4}, counters=False)

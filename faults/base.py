@@ -319,6 +319,9 @@ class Fault(Strict):
     restarts: ClassVar[bool] = False
     """Whether its host reboots, and so loses everything that ran there."""
 
+    needs_machine: ClassVar[bool] = False
+    """Whether QEMU makes it, so that its host must be a virtual machine of ours."""
+
     stops_clock: ClassVar[bool] = False
     """Whether its host's clock stands still while it lasts."""
 

@@ -11,6 +11,7 @@ class CablePull(Fault):
 
     kind: ClassVar[str] = "cable_pull"
     needs: ClassVar[frozenset[str]] = frozenset({"python3"})
+    needs_machine: ClassVar[bool] = True
 
     def recipe(self, target: Target) -> Recipe:
         """Off and on, where QEMU runs."""

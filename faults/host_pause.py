@@ -13,6 +13,7 @@ class HostPause(Fault):
     colour: ClassVar[str | None] = HALTED
     scope: ClassVar[Scope] = "host"
     needs: ClassVar[frozenset[str]] = frozenset({"python3"})
+    needs_machine: ClassVar[bool] = True
     stops_clock: ClassVar[bool] = True
     must_end: ClassVar[bool] = True
 

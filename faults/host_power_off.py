@@ -13,6 +13,7 @@ class HostPowerOff(Fault):
     colour: ClassVar[str | None] = GONE
     scope: ClassVar[Scope] = "host"
     needs: ClassVar[frozenset[str]] = frozenset({"python3"})
+    needs_machine: ClassVar[bool] = True
     kills: ClassVar[bool] = True
     restarts: ClassVar[bool] = True
 

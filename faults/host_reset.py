@@ -14,6 +14,7 @@ class HostReset(Fault):
     colour: ClassVar[str | None] = GONE
     scope: ClassVar[Scope] = "host"
     needs: ClassVar[frozenset[str]] = frozenset({"python3"})
+    needs_machine: ClassVar[bool] = True
     kills: ClassVar[bool] = True
     restarts: ClassVar[bool] = True
 

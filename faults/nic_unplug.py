@@ -11,6 +11,7 @@ class NicUnplug(Fault):
 
     kind: ClassVar[str] = "nic_unplug"
     needs: ClassVar[frozenset[str]] = frozenset({"ip", "python3", "tc"})
+    needs_machine: ClassVar[bool] = True
 
     def recipe(self, target: Target) -> Recipe:
         """The guest releases the card before it is gone: the order ends once it has."""

@@ -22,7 +22,6 @@ from harness.experiment.examples import found as found_experiment
 from harness.experiment.file import load
 from harness.experiment.model import Experiment
 from harness.interrupt import stoppable
-from harness.sweep.rehearse import kinds
 from harness.terminal import console, say, width
 from r2ccl_core.errors import UsageError
 
@@ -108,7 +107,7 @@ def _hosts(experiment: Experiment | None, inventory: Path | None) -> Iterator[In
 
 def _kinds(experiment: Experiment) -> frozenset[str]:
     """Every kind of fault that the experiment may inject."""
-    return frozenset(kind for fault in experiment.faults for kind in kinds(fault))
+    return frozenset(kind for fault in experiment.faults for kind in fault.kinds)
 
 
 def print_findings(found: Sequence[Finding], count: int) -> None:

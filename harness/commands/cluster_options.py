@@ -11,7 +11,7 @@ import typer
 
 from r2ccl_core.errors import UsageError
 from r2ccl_core.model.topology import Topology, parse_lost
-from r2ccl_core.units import parse_rate, parse_size
+from r2ccl_core.units import parse_duration, parse_rate, parse_size
 
 T = TypeVar("T")
 MAX_HOSTS = 16_384
@@ -19,6 +19,11 @@ MAX_HOSTS = 16_384
 MAX_GPUS = 128
 """More than any host has, or any domain of NVLink, which counts as a host here."""
 MAX_BYTES = 1 << 60
+MIN_RATE_BIT_S, MAX_RATE_BIT_S = 1e3, 100e12
+"""No link of a cluster is slower, and no NIC of the next years faster. Experiments have narrower limits, which are
+those of their NICs' token buckets."""
+MIN_ALPHA_S, MAX_ALPHA_S = 1e-9, 1e3
+"""Light passes 30 cm in the least, and no network needs minutes for a message. 0 is a model without fixed costs."""
 
 Lost = Annotated[
     list[str] | None,
@@ -70,9 +75,7 @@ class ClusterOptions:
         for option, count in (("--nics", self.nics), ("--gpus", self.gpus)):
             if count < 1:
                 raise UsageError(f"{option} {count}: give 1 or more")
-        if (rate_bit_s := read_option("--rate", parse_rate, self.rate)) <= 0:
-            raise UsageError(f"--rate {self.rate}: must be more than 0")
-        return Topology.uniform(self.hosts, self.nics, rate_bit_s / 8, gpus=self.gpus)
+        return Topology.uniform(self.hosts, self.nics, _rate_of(self.rate) / 8, gpus=self.gpus)
 
     def _poorer(self, topology: Topology) -> Topology:
         named: set[tuple[int, int]] = set()
@@ -100,6 +103,21 @@ def read_option(option: str, read: Callable[[str], T], text: str) -> T:
         return read(text)
     except UsageError as error:
         raise UsageError(f"{option} {text}: {str(error).removeprefix(f'{text!r} ')}") from error
+
+
+def _rate_of(text: str) -> float:
+    rate_bit_s = read_option("--rate", parse_rate, text)
+    if not MIN_RATE_BIT_S <= rate_bit_s <= MAX_RATE_BIT_S:
+        raise UsageError(f"--rate {text}: give 1 kbit/s to 100 Tbit/s")
+    return rate_bit_s
+
+
+def alpha_of(text: str) -> float:
+    """The fixed cost of a message in seconds, from ``--alpha``."""
+    alpha_s = read_option("--alpha", parse_duration, text)
+    if alpha_s and not MIN_ALPHA_S <= alpha_s <= MAX_ALPHA_S:
+        raise UsageError(f"--alpha {text}: give 0 s, or 1 ns to 1000 s")
+    return alpha_s
 
 
 def size_of(text: str) -> int:

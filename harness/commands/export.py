@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-from harness.commands.cluster_options import ClusterOptions, read_option, size_of
+from harness.commands.cluster_options import ClusterOptions, alpha_of, size_of
 from harness.errors import ExitCode
 from r2ccl_core.errors import UsageError
 from r2ccl_core.jobs import chakra
 from r2ccl_core.jobs.simai import write_topology
 from r2ccl_core.planning.planner import Candidate, Plan, plan
 from r2ccl_core.text_file import write_text
-from r2ccl_core.units import format_size, parse_duration
+from r2ccl_core.units import format_size
 
 
 def export_chakra(
@@ -17,7 +17,7 @@ def export_chakra(
 ) -> int:
     """Writes one schedule as traces, and prints what it is and where the files are."""
     size_bytes = size_of(size)
-    found = plan(cluster.topology(), collective, size_bytes, read_option("--alpha", parse_duration, alpha))
+    found = plan(cluster.topology(), collective, size_bytes, alpha_of(alpha))
     made = found.chosen if algorithm is None else _named(found, algorithm)
     schedule = made.build()
     paths = chakra.write(schedule, size_bytes, folder)

@@ -6,16 +6,18 @@ import shlex
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 
 from faults.registry import FAULTS
+from harness.backends.torch import timed_nics
 from harness.errors import ExitCode, ExperimentError, InvalidExperimentError
 from harness.experiment.file import read
+from harness.experiment.model import Experiment
 from harness.experiment.tables import nearest
 from harness.interrupt import Interrupted
-from harness.sweep.dry_run import estimate_s, report_s
+from harness.sweep.estimate import estimate_s, in_words, report_s
 from harness.sweep.plan import plan
 from harness.systems.catalogue import CATALOGUE
 from harness.terminal import say
@@ -31,7 +33,8 @@ OPTIONS = {
 }  # fmt: skip
 """The option that decides a key of the file."""
 ITERATIONS = 12
-RATE = "500 Mbit/s"
+RATE, VMS_RATE = "500 Mbit/s", "200 Mbit/s"
+"""Of NICs of namespaces, and of virtual machines, which two cores also have to translate where there is no KVM."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,8 @@ class Answers:
 
     hosts: int = 3
     nics: int = 3
-    rate: str = RATE
+    rate: str | None = None
+    """None: `RATE` or `VMS_RATE`."""
     inventory: Path | None = None
     """Existing hosts, instead of a local cluster of `hosts` and `nics`."""
     collectives: Sequence[str] = ("all_reduce",)
@@ -50,6 +54,11 @@ class Answers:
     repeats: int = 3
     nccl_tests: Path | None = None
 
+    @property
+    def of_machines(self) -> list[str]:
+        """The faults that only virtual machines can have."""
+        return [kind for kind in self.faults if kind in FAULTS and FAULTS[kind].needs_machine]
+
 
 @dataclass(frozen=True)
 class Question:
@@ -58,7 +67,6 @@ class Question:
     key: str
     text: str
     read: Callable[[str], object]
-    choices: Sequence[str] = field(default=())
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -66,20 +74,22 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def _count(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 100:
-        raise ValueError("give a whole number from 1 to 100")
+    if not text.isdecimal() or len(text) > LONGEST:
+        raise UsageError("give a whole number")
     return int(text)
 
 
 QUESTIONS = (
     Question("hosts", "How many hosts in the local cluster", _count),
     Question("nics", "How many NICs each", _count),
-    Question("collectives", "Which collectives", _words, COLLECTIVES),
+    Question("collectives", "Which collectives", _words),
     Question("sizes", "Of which sizes", _words),
-    Question("systems", "Which systems (harness systems lists them)", _words, tuple(CATALOGUE)),
-    Question("faults", "Which faults (harness faults lists them)", _words, tuple(FAULTS)),
+    Question("systems", "Which systems (harness systems lists them)", _words),
+    Question("faults", "Which faults (harness faults lists them)", _words),
     Question("repeats", "How many repeats of each trial", _count),
 )
+LONGEST = 9
+"""Digits of a number; more are a slip, and no limit is that high."""
 
 
 def init(file: Path, answers: Answers, *, ask: bool, force: bool) -> ExitCode:
@@ -94,7 +104,26 @@ def init(file: Path, answers: Answers, *, ask: bool, force: bool) -> ExitCode:
     if is_there(file) and not force:
         raise UsageError(f"{file}: exists already; name another file, or give --force")
     if ask and sys.stdin.isatty() and sys.stdout.isatty():
-        answers = _asked(answers)
+        answers = _asked(answers, file)
+    text, experiment = _made(answers, file)
+    try:
+        write_text(file, text)
+    except OSError as error:
+        raise UsageError(f"{file}: cannot be written: {error.strerror}") from None
+    trials = plan(experiment)
+    lasts = in_words(estimate_s(trials, 1) + report_s(trials))
+    say(f"{file}: {plural(len(trials), 'trial')}, roughly {lasts} on a quiet machine")
+    if answers.of_machines:
+        say(f"its hosts are virtual machines, which {answers.of_machines[0]} needs")
+    command = shlex.join(["harness", "sweep", str(file)])
+    say(f"try it:  {command} --dry-run", indent="         ")
+    say(f"         {command} --set workload.backend=simulate", indent="         ")
+    say(f"         {command}", indent="         ")
+    return ExitCode.OK
+
+
+def _made(answers: Answers, file: Path) -> tuple[str, Experiment]:
+    """The text of the file, and the experiment that it is; raises `UsageError` for answers that make no valid one."""
     if answers.nccl_tests is not None and not is_folder(answers.nccl_tests):
         raise UsageError(f"--nccl-tests {answers.nccl_tests}: not a folder; name the one with the built programs")
     for key, known in {"collectives": COLLECTIVES, "systems": tuple(CATALOGUE), "faults": tuple(FAULTS)}.items():
@@ -105,25 +134,16 @@ def init(file: Path, answers: Answers, *, ask: bool, force: bool) -> ExitCode:
                 raise UsageError(f"--{key.removesuffix('s')} {name}: is unknown; {remedy}")
             if getattr(answers, key).count(name) > 1:
                 raise UsageError(f"--{key.removesuffix('s')} {name}: is given more than once; name each once")
+    if answers.of_machines and answers.inventory is not None:
+        kind = answers.of_machines[0]
+        raise UsageError(f"--fault {kind}: needs virtual machines of this program; leave out it or --inventory")
     text = "\n".join(lines(answers, file)) + "\n"
     try:
-        experiment = read(tomllib.loads(text), str(file))
+        return text, read(tomllib.loads(text), str(file))
     except InvalidExperimentError as invalid:
         raise UsageError("\n".join(_of_option(error, answers) for error in invalid.errors)) from None
     except ExperimentError as error:
         raise UsageError(_of_option(error, answers)) from None
-    try:
-        write_text(file, text)
-    except OSError as error:
-        raise UsageError(f"{file}: cannot be written: {error.strerror}") from None
-    trials = plan(experiment)
-    minutes = max(1, round((estimate_s(trials, 1) + report_s(trials)) / 60))
-    say(f"{file}: {plural(len(trials), 'trial')}, roughly {minutes} min on a quiet machine")
-    command = shlex.join(["harness", "sweep", str(file)])
-    say(f"try it:  {command} --dry-run", indent="         ")
-    say(f"         {command} --set workload.backend=simulate", indent="         ")
-    say(f"         {command}", indent="         ")
-    return ExitCode.OK
 
 
 def _of_option(error: ExperimentError, answers: Answers) -> str:
@@ -141,8 +161,9 @@ def _of_option(error: ExperimentError, answers: Answers) -> str:
     return ": ".join(filter(None, (given, rest, error.remedy)))
 
 
-def _asked(answers: Answers) -> Answers:
-    """The user's answers; an empty line accepts the value in brackets, and an invalid answer is asked again."""
+def _asked(answers: Answers, file: Path) -> Answers:
+    """The user's answers; an empty line accepts the value in brackets. An answer with which no experiment could be made
+    is asked again at once, so that none is given in vain."""
     for question in QUESTIONS:
         usual = getattr(answers, question.key)
         shown = " ".join(usual) if isinstance(usual, tuple | list) else str(usual)
@@ -155,15 +176,12 @@ def _asked(answers: Answers) -> Answers:
             if not text:
                 break
             try:
-                found = question.read(text)
-                given = found if isinstance(found, tuple) else (found,)
-                for name in given if question.choices else ():
-                    if name not in question.choices:
-                        raise ValueError(f"{name!r}: {nearest(str(name), question.choices)}")
-            except ValueError as error:
-                say(f"  {error}")
+                changed = replace(answers, **{question.key: question.read(text)})  # type: ignore[arg-type]
+                _made(changed, file)
+            except UsageError as error:
+                say(f"  {error}", indent="  ")
                 continue
-            answers = replace(answers, **{question.key: found})  # type: ignore[arg-type]  # as `read` makes it
+            answers = changed
             break
     return answers
 
@@ -218,10 +236,14 @@ def _cluster(answers: Answers) -> Iterator[str]:
         yield _said('kind = "inventory"', "existing hosts; check them first with `harness cluster check`")
         yield f"inventory = {_text(str(absolute(answers.inventory)))}"
         return
-    yield _said('kind = "local"', "network namespaces on this machine; no GPU is needed")
+    if answers.of_machines:
+        yield _said('kind = "vms"', f"virtual machines on this machine, which {answers.of_machines[0]} needs")
+    else:
+        yield _said('kind = "local"', "network namespaces on this machine; no GPU is needed")
     yield f"hosts = {answers.hosts}"
     yield _said(f"nics = {answers.nics}", "data NICs of each host, one on each rail")
-    yield _said(f"rate = {_text(answers.rate)}", "of each NIC; slow enough for two cores")
+    rate = answers.rate or (VMS_RATE if answers.of_machines else RATE)
+    yield _said(f"rate = {_text(rate)}", "of each NIC; slow enough for two cores")
 
 
 def _fault(kind: str, answers: Answers) -> Iterator[str]:
@@ -231,8 +253,7 @@ def _fault(kind: str, answers: Answers) -> Iterator[str]:
     if fault.scope != "rail":
         yield _said('host = "host1"', 'the second host, whatever its name; or "random"')
     if fault.scope in ("nic", "rail"):
-        rail = 1 if answers.nics > 1 and answers.inventory is None else 0
-        yield _said(f"rail = {rail}", "its NIC on that rail" if fault.scope == "nic" else "all of its NICs")
+        yield _said(f"rail = {_rail(answers)}", "its NIC on that rail" if fault.scope == "nic" else "all of its NICs")
     yield _said("at_progress = 0.4", "in the iteration after this share of all iterations ...")
     yield _said("into = 0.5", "... after this share of its time")
     if fault.must_end:
@@ -245,6 +266,13 @@ def _fault(kind: str, answers: Answers) -> Iterator[str]:
         for name, about in fault.model_fields.items():
             usual = "..." if about.default is None else _text(about.default)
             yield _said(f"# {name} = {usual}", about.description or "")
+
+
+def _rail(answers: Answers) -> int:
+    """The second rail, if all hosts have it and every system sends the collectives over it."""
+    in_turn = any(CATALOGUE[system].nics_in_turn for system in answers.systems)
+    used = [timed_nics(one, answers.nics) if in_turn else range(answers.nics) for one in answers.collectives]
+    return 1 if answers.inventory is None and all(1 in rails for rails in used) else 0
 
 
 def _said(line: str, comment: str) -> str:

@@ -4,12 +4,12 @@ import json
 from collections.abc import Iterator
 from math import floor, log10
 
-from harness.commands.cluster_options import ClusterOptions, read_option, size_of
+from harness.commands.cluster_options import ClusterOptions, alpha_of, size_of
 from harness.errors import ExitCode
 from harness.terminal import say, width
 from r2ccl_core.errors import UsageError
 from r2ccl_core.planning.planner import Candidate, Plan, as_record, plan
-from r2ccl_core.units import format_size, parse_duration
+from r2ccl_core.units import format_size
 
 CHOSEN = "bold green"
 LEGEND = "T/T0: over the time of what is chosen without a loss; /bound: over the lower bound with it"
@@ -27,7 +27,7 @@ def plan_command(
     if operations is not None and operations < 1:
         raise UsageError(f"--operations {operations}: give 1 or more")
     size_bytes = size_of(size)
-    alpha_s = read_option("--alpha", parse_duration, alpha)
+    alpha_s = alpha_of(alpha)
     topology = cluster.topology()
     result = plan(topology, collective, size_bytes, alpha_s, operations=operations)
     healthy = result if topology == topology.healthy else plan(topology.healthy, collective, size_bytes, alpha_s)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from harness.commands.cluster_options import MAX_HOSTS, ClusterOptions, read_option
+from harness.commands.cluster_options import MAX_HOSTS, ClusterOptions, alpha_of
 from harness.errors import ExitCode
 from harness.terminal import say, show
 from r2ccl_core.errors import UsageError
@@ -18,7 +18,6 @@ from r2ccl_core.jobs.network import Network
 from r2ccl_core.jobs.simai_iteration import simai_iteration
 from r2ccl_core.model.topology import Topology
 from r2ccl_core.text_file import is_file, is_there
-from r2ccl_core.units import parse_duration
 
 HEALTHY = "no failure"
 
@@ -52,7 +51,7 @@ def simulate_command(
     """Prints a row for the healthy hosts, and one for each strategy on the hosts with their losses."""
     given = _read(file)
     topology = _topology(given, cluster, file)
-    network = Network(topology, pxn=pxn, alpha_s=read_option("--alpha", parse_duration, alpha))
+    network = Network(topology, pxn=pxn, alpha_s=alpha_of(alpha))
     networks = [(HEALTHY, replace(network, topology=topology.healthy))]
     by_strategy = {name: replace(network, strategy=name) for name in strategies}  # an unknown one is always told
     if topology != topology.healthy:

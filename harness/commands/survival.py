@@ -228,6 +228,10 @@ def _environment(environ: Mapping[str, str]) -> Iterator[Finding]:
 def _rails(seen: Seen) -> Iterator[Finding]:
     """Two hosts survive the loss of a NIC if they reach each other over two rails."""
     hosts = list(seen.surveys)
+    if len(hosts) < 2 and len(hosts) + len(seen.errors) > 1:
+        remedy = "make sure that the others can be reached"
+        yield note("rails", "", "fewer than two hosts could be examined, so that no rail was tried", remedy)
+        return
     if len(hosts) < 2:
         yield note("rails", "", "other hosts were not asked", "name several hosts to try the rails between them")
         return

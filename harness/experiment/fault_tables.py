@@ -110,6 +110,12 @@ class FaultModel(PlaceModel):
         """Its name in trial ids."""
         return self.name or self.kind
 
+    @property
+    def kinds(self) -> list[str]:
+        """Every kind of fault that it may inject, each once."""
+        parts: tuple[ChoiceModel | AlsoModel | TraceEvent, ...] = (*self.choices, *self.also, *self.events)
+        return [kind for kind in dict.fromkeys([self.kind, *(part.kind for part in parts)]) if kind]
+
     def expected_of(self, system: str) -> Expectation | None:
         """What this table says of a system's trial; None: nothing."""
         return self.expect.get(system) if isinstance(self.expect, dict) else self.expect

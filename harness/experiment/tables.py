@@ -15,6 +15,9 @@ from r2ccl_core.units import format_size, parse_duration, parse_rate, parse_size
 
 Q = TypeVar("Q", int, float)
 
+MAX_DURATION_S = 1e6
+"""Eleven days. Timers of the kernel and of libraries hold at most 2**31 ms, which is 24 days; longer waits overflow."""
+
 
 def _size(value: object) -> int:
     return _read(parse_size, value)
@@ -28,6 +31,13 @@ def read_rate(value: object) -> float:
 def read_duration(value: object) -> float:
     """Seconds; raises the ValueError that pydantic attaches to the key."""
     return _read(parse_duration, value)
+
+
+def _duration(value: object) -> float:
+    seconds = read_duration(value)
+    if seconds > MAX_DURATION_S:
+        raise ValueError(f"must be at most {MAX_DURATION_S:.0f} s, which is 11 days")
+    return seconds
 
 
 def read_share(value: object) -> object:
@@ -64,7 +74,7 @@ def _rate_text(rate_bit_s: float) -> str:
 
 Size = Annotated[int, BeforeValidator(_size), PlainSerializer(format_size)]
 Rate = Annotated[float, BeforeValidator(read_rate), PlainSerializer(_rate_text)]
-Duration = Annotated[float, BeforeValidator(read_duration), Field(ge=0), PlainSerializer(lambda v: f"{v:.15g} s")]
+Duration = Annotated[float, BeforeValidator(_duration), Field(ge=0), PlainSerializer(lambda v: f"{v:.15g} s")]
 Slug = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_]*$", max_length=40)]
 
 

@@ -1,7 +1,5 @@
-"""A sweep without running it: every command on every host, in the order of the trials, and totals. Pure,
-but for the number of this machine's processors."""
+"""A sweep without running it: every command on every host, in the order of the trials, and totals."""
 
-import os
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -12,26 +10,15 @@ from faults.errors import FaultError
 from faults.registry import create
 from harness.backends.base import Job
 from harness.backends.registry import BACKENDS
-from harness.backends.simulate import SIMULATE
 from harness.experiment.fault_tables import FaultModel
 from harness.experiment.model import Experiment
+from harness.sweep.estimate import collectives_s, estimate_s, in_words, is_hosted, report_s
 from harness.sweep.plan import Trial
 from harness.sweep.scenario import Injection, injections
 from harness.sweep.targets import planned
-from harness.sweep.trial_warnings import collectives_s, counted, named_nics, warnings
+from harness.sweep.trial_warnings import counted, named_nics, warnings
 from harness.systems.catalogue import sockets_carry_data
 from reports.wording import percent
-
-TRIAL_S = 1.0
-"""Typical duration of a trial beside its iterations: check, start of the ranks, heal, files."""
-CLUSTER_S = 2.0
-"""Time to bring a cluster up and down."""
-REPORT_S = 3.0
-"""Time of a report beside its figures: loading the libraries, reading the trials, writing the tables."""
-FIGURE_S = 0.55
-"""Typical time of one figure, in every format and for a phone, on one processor."""
-CASE_FIGURES = 5
-"""How many figures a report has of one fault, beside a timeline of each of its cells."""
 
 
 def lines(experiment: Experiment, trials: Sequence[Trial]) -> Iterator[str]:
@@ -44,7 +31,7 @@ def lines(experiment: Experiment, trials: Sequence[Trial]) -> Iterator[str]:
             yield f"cluster {clusters}: {members[0].variant.experiment.cluster.summary()}"
         for trial in members:
             yield trial.trial_id
-            if not _is_hosted(trial):
+            if not is_hosted(trial):
                 yield "  simulated here: no host, no command"
                 continue
             yield from (f"  {line}" for line in _ranks(trial.variant.experiment, trial))
@@ -53,56 +40,18 @@ def lines(experiment: Experiment, trials: Sequence[Trial]) -> Iterator[str]:
     yield from warnings(trials)
 
 
-def estimate_s(trials: Sequence[Trial], clusters: int) -> float:
-    """The expected duration of the trials on a quiet machine, without retries and what faults cost: their iterations at
-    the NICs' rate, what loading libraries and computing take, plus overhead."""
-    return sum(map(_trial_s, trials)) + CLUSTER_S * clusters
-
-
-def report_s(trials: Sequence[Trial]) -> float:
-    """The expected duration of the report, most of which is figures: as long as the trials, if there are many faults
-    and few repeats."""
-    faulted = [trial for trial in trials if trial.fault is not None]
-    cases = {(trial.scenario, str(trial.variant.axes)) for trial in faulted}
-    timelines = {trial.cell for trial in faulted if _is_hosted(trial)}  # a simulation has no counters to draw
-    return REPORT_S + FIGURE_S * (1 + CASE_FIGURES * len(cases) + len(timelines))
-
-
 def _totals(experiment: Experiment, trials: Sequence[Trial], clusters: int) -> str:
     faults = sum(trial.fault is not None for trial in trials)
     cells = len({trial.cell for trial in trials})
-    hosted = [trial for trial in trials if _is_hosted(trial)]
+    hosted = [trial for trial in trials if is_hosted(trial)]
     ranks = sum(trial.variant.experiment.nranks for trial in hosted)
     upto = "at most " if experiment.sweep.repeats.until is not None else ""
-    minutes = (estimate_s(hosted, clusters) + report_s(trials)) / 60
-    lasts = f"{minutes:.0f} min" if minutes >= 5 else f"{60 * minutes:.0f} s"
+    lasts = in_words(estimate_s(hosted, clusters) + report_s(trials))
     return (
         f"{upto}{counted(len(trials), 'trial')} of {counted(cells, 'cell')}, {faults} with a fault, "
         f"{counted(ranks, 'rank')} started, the cluster made {counted(clusters, 'time')}; about {lasts} on a "
         "quiet machine, with the report"
     )
-
-
-def _is_hosted(trial: Trial) -> bool:
-    return trial.variant.experiment.backend_of(trial.system) != SIMULATE
-
-
-def _trial_s(trial: Trial) -> float:
-    experiment = trial.variant.experiment
-    each_s = experiment.expected_duration_s(trial.size_bytes)
-    timed_s = trial.warmup * each_s + experiment.workload.timed_s(trial.iterations, each_s)
-    return TRIAL_S + timed_s + _processors_s(trial)
-
-
-def _processors_s(trial: Trial) -> float:
-    """What loading libraries and computing take beside that. The ranks of a cluster on this machine share its
-    processors; a rank computes on one."""
-    experiment = trial.variant.experiment
-    backend = BACKENDS[experiment.backend_of(trial.system)]
-    on_gpus = backend.witness == "nccl_log"
-    each_s = 0.0 if on_gpus else experiment.workload.processor_s() * (trial.warmup + trial.iterations)
-    share = experiment.nranks / len(os.sched_getaffinity(0)) if experiment.cluster.one_machine else 1.0
-    return (backend.start_s + each_s) * max(1.0, share)
 
 
 def _ranks(experiment: Experiment, trial: Trial) -> Iterator[str]:

@@ -14,7 +14,6 @@ from harness.errors import ExperimentError, InvalidExperimentError
 from harness.experiment.file import variants
 from harness.experiment.model import Experiment
 from harness.sweep.memory import check_machine
-from harness.sweep.rehearse import kinds
 from harness.workloads.training import TrainingWorkload
 
 SYSTEM_PATH = os.pathsep.join(("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"))
@@ -57,7 +56,7 @@ def _programs(experiment: Experiment, file: str) -> Iterator[ExperimentError]:
     if _is_simulated(experiment):
         return
     for index, fault in enumerate(experiment.faults):
-        for kind in kinds(fault):
+        for kind in fault.kinds:
             for program in sorted(FAULTS[kind].needs):
                 if shutil.which(program, path=SYSTEM_PATH) is None:
                     remedy = f"needs the program {program!r}, which is not here; install it"

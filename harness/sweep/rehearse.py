@@ -26,7 +26,7 @@ def rehearse(testbed: HostTestbed, labels: Collection[str] | None = None) -> Non
         ExperimentError(name, f"fault[{index}].kind", kind, why)
         for index, fault in enumerate(testbed.experiment.faults)
         if labels is None or fault.label in labels
-        for kind in kinds(fault)
+        for kind in fault.kinds
         for why in _impossible(testbed, fault, kind)
     ]
     if found:
@@ -42,17 +42,6 @@ def _impossible(testbed: HostTestbed, fault: FaultModel, kind: str) -> Iterator[
         raise
     except (FaultError, HostError) as error:
         yield str(error)
-
-
-def kinds(fault: FaultModel) -> list[str]:
-    """Every kind of fault that a table may inject, each once."""
-    named = [
-        fault.kind,
-        *(c.kind for c in fault.choices),
-        *(a.kind for a in fault.also),
-        *(e.kind for e in fault.events),
-    ]
-    return [kind for kind in dict.fromkeys(named) if kind]
 
 
 def _places(testbed: HostTestbed, fault: FaultModel, kind: str) -> list[str]:

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from faults.base import severs
-from faults.registry import create
-from harness.backends.simulate import SIMULATE
+from faults.registry import FAULTS, create
 from harness.backends.torch import timed_nics
 from harness.experiment.fault_tables import BACK_S, FaultModel
 from harness.experiment.model import Experiment
 from harness.hosts.base import Nic
 from harness.sweep import damped
+from harness.sweep.estimate import collectives_s, is_hosted, running_s
 from harness.sweep.plan import Trial
 from harness.sweep.scenario import BUSIEST, injections, reach
 from harness.sweep.targets import planned
@@ -23,6 +23,8 @@ from harness.workloads.collective import FAULTED_S, LEAST_S, CollectiveWorkload,
 from r2ccl_core.units import format_size
 from reports.metrics.view import LOSES_A_NIC
 
+SLOWER = 1.25
+"""How much longer than estimated iterations took at most, on a machine that does nothing else."""
 NOTICED_S = 3.0
 """How long after a failure our core may count from, and how long its last words may take."""
 
@@ -40,6 +42,8 @@ def warnings(trials: Sequence[Trial]) -> Iterator[str]:
     yield from _served_alone(trials)
     yield from _last_nic(trials)
     yield from _never_used(trials)
+    yield from _no_machines(trials)
+    yield from _longer_than_allowed(trials)
     yield from _gives_up_later(trials)
 
 
@@ -69,7 +73,7 @@ def _range(counts: Sequence[int]) -> str:
 def _too_short(trials: Sequence[Trial]) -> Iterator[str]:
     """Warns if aimed faults may come after the end of the collectives: aiming takes some milliseconds."""
     faulted = [t for t in trials if t.fault is not None and not t.fault.by_chance and t.size_bytes]
-    hosted = [t for t in faulted if t.variant.experiment.backend_of(t.system) != SIMULATE]
+    hosted = list(filter(is_hosted, faulted))
     short = [t for t in hosted if are_few(t.iterations, t.variant.experiment.expected_duration_s(t.size_bytes))]
     if short:
         sizes = ", ".join(dict.fromkeys(format_size(t.size_bytes) for t in short))
@@ -248,6 +252,24 @@ def _never_used(trials: Sequence[Trial]) -> Iterator[str]:
         )
 
 
+def _no_machines(trials: Sequence[Trial]) -> Iterator[str]:
+    """Warns of faults that only QEMU makes, on hosts that are no virtual machines: the sweep refuses them, once its
+    cluster is up."""
+    found: dict[str, int] = {}
+    for trial in trials:
+        experiment, fault = trial.variant.experiment, trial.fault
+        if fault is None or not is_hosted(trial) or experiment.cluster.kind == "vms":
+            continue
+        for kind in fault.kinds:
+            found[kind] = found.get(kind, 0) + FAULTS[kind].needs_machine
+    for kind, count in found.items():
+        if count:
+            yield (
+                f"warning: the sweep will refuse {counted(count, 'trial')} with {kind}, which needs virtual machines; "
+                'use cluster.kind = "vms", or simulate them with --set workload.backend=simulate'
+            )
+
+
 def _idle(trial: Trial) -> tuple[str, Sequence[int]] | None:
     """An aimed target of the trial that its system never uses, and the rails that it uses; None if there is none."""
     experiment, fault, use = trial.variant.experiment, trial.fault, trial.system.use
@@ -290,6 +312,23 @@ def _gives_up_later(trials: Sequence[Trial]) -> Iterator[str]:
         )
 
 
+def _longer_than_allowed(trials: Sequence[Trial]) -> Iterator[str]:
+    """Warns of trials that are cut off before their iterations are over."""
+    found: dict[float, list[tuple[Trial, float]]] = defaultdict(list)
+    for trial in filter(is_hosted, trials):
+        limit_s, need_s = trial.variant.experiment.sweep.limits.trial_s, running_s(trial)
+        if need_s * SLOWER > limit_s:
+            found[limit_s].append((trial, need_s))
+    for limit_s, late in found.items():
+        need_s = max(need_s for _, need_s in late)
+        sizes = f" ({_sizes(late)})" if late[0][0].size_bytes else ""
+        yield (
+            f"warning: {counted(len(late), 'trial')}{sizes} may be cut off by sweep.limits.trial, {limit_s:g} s, and "
+            f"then be inconclusive: the iterations take {need_s:.2g} s or a little more; set it to "
+            f"{math.ceil(need_s * SLOWER) + 1} s, or ask for fewer"
+        )
+
+
 def _isolates(trial: Trial, least_s: float) -> bool:
     """Whether the fault leaves a host without any NIC for `least_s` or longer."""
     fault, hosts = trial.fault, named_nics(trial.variant.experiment)
@@ -318,10 +357,6 @@ def _together_s(spans: Sequence[Sequence[tuple[float, float]]]) -> float:
             since_s = at_s
         dead[nic] += -1 if is_end else 1
     return longest_s
-
-
-def collectives_s(trial: Trial) -> float:
-    return trial.iterations * trial.variant.experiment.expected_duration_s(trial.size_bytes)
 
 
 def counted(count: int, word: str) -> str:

@@ -136,7 +136,7 @@ def segmented(problem: Problem, members: int, fluid: float) -> Prediction:
     """
     work = fluid * problem.unit_s
     most = max(1, min(128, problem.most_chunks // members))
-    count = most if problem.alpha_s <= 0 else round(sqrt(work / (2 * members * problem.alpha_s)))
-    count = max(1, min(most, count))
+    best = most if problem.alpha_s <= 0 else sqrt(work / (2 * members * problem.alpha_s))  # infinite for the least
+    count = max(1, round(min(most, best)))
     seconds = work * (count + 1) / count + 2 * members * (count + 1) * problem.alpha_s
     return seconds, {"segments": count}

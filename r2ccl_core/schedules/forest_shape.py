@@ -58,7 +58,8 @@ class Shape:
         most = max(1, most_chunks // self.trees)
         if alpha_s <= 0:
             return most
-        return max(1, min(most, round(sqrt((2 * self.height - 1) * self.fluid * unit_s / alpha_s))))
+        best = sqrt((2 * self.height - 1) * self.fluid * unit_s / alpha_s)  # infinite for the least costs
+        return max(1, round(min(most, best)))
 
 
 @lru_cache(maxsize=256)

@@ -114,7 +114,7 @@ def _predict(problem: Problem) -> Prediction:
     p = problem.hosts
     section_s = problem.unit_s / (p * problem.slowest_edge)
     free = 0.02 * section_s / problem.alpha_s if problem.alpha_s > 0 else 8
-    slices = max(1, min(8, int(free), problem.most_chunks // p))
+    slices = max(1, min(int(min(8, free)), problem.most_chunks // p))  # infinite for the least costs
     return 2 * (p - 1) * (section_s + slices * problem.alpha_s), {"slices": slices}
 
 

@@ -142,6 +142,11 @@ def test_a_recipe_declares_its_programs_and_can_be_undone(name: str) -> None:
     assert fault.uses_port == bool(elsewhere)
 
 
+def test_a_fault_says_whether_it_needs_a_virtual_machine() -> None:
+    refused = {case["kind"] for case in CASES.values() if "needs a virtual machine" in case.get("error", "")}
+    assert {kind for kind, fault in FAULTS.items() if fault.needs_machine} == refused
+
+
 def test_a_fault_that_kills_a_direction_severs() -> None:
     severing = set()
     for case in CASES.values():

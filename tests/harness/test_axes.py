@@ -8,7 +8,8 @@ import pytest
 
 from harness.errors import ExperimentError
 from harness.experiment.file import load, variants
-from harness.sweep.dry_run import lines, report_s
+from harness.sweep.dry_run import lines
+from harness.sweep.estimate import report_s
 from harness.sweep.plan import Trial, dimensions, parse_only, plan, select
 from harness.sweep.record import lost_record
 

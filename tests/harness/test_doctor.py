@@ -137,6 +137,17 @@ def test_of_a_host_that_is_not_reached_nobody_can_tell() -> None:
     assert told(what)[0] == (None, "b could not be examined")
 
 
+def test_rails_that_were_not_tried_say_why() -> None:
+    def rails(what: Seen) -> list[str]:
+        return [finding.what for finding in findings(what) if finding.topic == "rails"]
+
+    one, lost = seen(a=host("a")), {name: HostError(name, "no route") for name in "bc"}
+    assert rails(one) == ["other hosts were not asked"]
+    for surveys in (one.surveys, {}):
+        (told,) = rails(Seen(surveys, one.nics, [], lost, SET))
+        assert told.startswith("fewer than two hosts could be examined")
+
+
 def test_warnings_decide_nothing_and_the_document_has_all() -> None:
     rdma = {"ports": [{"device": "mlx5_0", "port": 1, "netdev": "ib0"}]}
     what = seen(a=host("a", congestion_control="bbr", rdma=rdma, rights={"open_files": 256}))

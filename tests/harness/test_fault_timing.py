@@ -1,6 +1,7 @@
 """When a fault fires: which iteration is struck, how long it should last, and the moment."""
 
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -403,6 +404,30 @@ def test_a_dry_run_warns_of_requests_without_a_healthy_trial_to_compare_with() -
     (told,) = warning("sweep.healthy=off")
     assert told.startswith("warning: ") and 'set sweep.healthy = "ends"' in told
     assert not warning() and not warning("sweep.healthy=off", "fault=[]")
+
+
+def test_a_dry_run_warns_of_trials_that_cannot_end_in_time() -> None:
+    def warning(*settings: str) -> list[str]:
+        experiment = load(EXPERIMENTS / "smoke.toml", ["workload.iterations=100", *settings])
+        return [line for line in lines(experiment, plan(experiment)) if "sweep.limits.trial" in line]
+
+    (told,) = warning("sweep.limits.trial=2s", "sweep.limits.iteration=2s")
+    assert re.search(r"^warning: \d trials \(8MiB\) may be cut off by sweep.limits.trial, 2 s", told)
+    limit_s = re.search(r"set it to (\d+) s", told)
+    assert limit_s is not None and not warning(f"sweep.limits.trial={limit_s[1]}s", "sweep.limits.iteration=2s")
+    assert not warning("sweep.limits.trial=2s", "sweep.limits.iteration=2s", "workload.backend=simulate")
+
+
+def test_a_dry_run_warns_of_faults_that_need_virtual_machines() -> None:
+    def warning(*settings: str) -> list[str]:
+        experiment = load(EXPERIMENTS / "smoke.toml", settings)
+        return [line for line in lines(experiment, plan(experiment)) if "virtual machines" in line]
+
+    (told,) = warning("fault.kind=cable_pull")
+    assert re.search(r"^warning: the sweep will refuse \d trials with cable_pull, .* cluster.kind = \"vms\"", told)
+    assert warning('fault.also=[{kind="nic_unplug", host="host0", rail=0, after="1 s"}]')
+    assert not warning() and not warning("fault.kind=cable_pull", "workload.backend=simulate")
+    assert not warning("fault.kind=cable_pull", "cluster.kind=vms")
 
 
 def test_a_dry_run_warns_of_a_fault_on_a_nic_that_its_system_never_uses() -> None:

@@ -13,6 +13,7 @@ from faults.registry import FAULTS
 from harness.commands.init import Answers, init
 from harness.experiment.file import load
 from harness.experiment.model import Experiment
+from harness.sweep.dry_run import lines
 from harness.sweep.plan import plan
 from harness.sweep.simulated import simulated_record
 from r2ccl_core.errors import UsageError
@@ -31,7 +32,8 @@ host = [
 def test_what_it_writes_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "My first one.toml"
     init(file, Answers(systems=("balance", "auto"), repeats=1), ask=True, force=False)
-    assert "2 trials" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "2 trials" in told and re.search(r"roughly \d\d s on a quiet machine", told)
     experiment = load(file, ["workload.backend=simulate"])
     assert experiment.name == "my_first_one"
     records = [simulated_record(trial, 1) for trial in plan(experiment)]
@@ -45,6 +47,35 @@ def test_every_fault_and_every_collective_is_right(tmp_path: Path, nics: int) ->
     assert len(load(tmp_path / "faults.toml").faults) == len(FAULTS)
     for collective in COLLECTIVES:
         init(tmp_path / "one.toml", Answers(collectives=(collective,), nics=nics), ask=False, force=True)
+
+
+@pytest.mark.parametrize(
+    ("nics", "systems", "collectives", "rail"),
+    [
+        (2, ("balance",), ("all_reduce",), 1),
+        (2, ("gloo",), ("all_reduce",), 0),
+        (2, ("balance", "gloo"), ("all_reduce",), 0),
+        (3, ("gloo",), ("all_reduce",), 1),
+        (3, ("gloo",), ("all_reduce", "sendrecv"), 0),
+        (1, ("gloo",), ("all_reduce",), 0),
+    ],
+)
+def test_the_fault_hits_a_nic_that_every_system_uses(
+    tmp_path: Path, nics: int, systems: tuple[str, ...], collectives: tuple[str, ...], rail: int
+) -> None:
+    answers = Answers(hosts=2, nics=nics, systems=systems, collectives=collectives, faults=("blackhole",))
+    init(tmp_path / "x.toml", answers, ask=False, force=False)
+    made = load(tmp_path / "x.toml")
+    assert made.faults[0].rail == rail
+    assert not [line for line in lines(made, plan(made)) if "none of its collectives" in line]
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_a_fault_of_virtual_machines_gets_them(tmp_path: Path, kind: str) -> None:
+    init(tmp_path / "x.toml", Answers(faults=(kind,)), ask=False, force=False)
+    made = load(tmp_path / "x.toml")
+    assert made.cluster.kind == ("vms" if FAULTS[kind].needs_machine else "local")
+    assert not [line for line in lines(made, plan(made)) if "needs a virtual machine" in line or "refuse" in line]
 
 
 def test_several_collectives_are_an_axis(tmp_path: Path) -> None:
@@ -85,6 +116,8 @@ def test_hosts_that_exist_are_taken_from_their_inventory(tmp_path: Path) -> None
         (Answers(collectives=()), "--collective '': must be 'all_reduce', 'all_gather'"),
         (Answers(repeats=0), "--repeats 0: must be at least 1"),
         (Answers(systems=("nccl",)), "--nccl-tests: name the folder"),
+        (Answers(hosts=40, faults=("cable_pull",)), "--hosts 40: must be at most 32"),
+        (Answers(inventory=Path("hosts.toml"), faults=("host_reset",)), "--fault host_reset: needs virtual machines"),
     ],
 )
 def test_a_mistake_writes_nothing(tmp_path: Path, answers: Answers, words: str) -> None:
@@ -124,11 +157,15 @@ def answered(file: Path, answers: bytes) -> tuple[subprocess.CompletedProcess[by
 
 
 def test_on_a_terminal_it_asks_and_asks_again(tmp_path: Path) -> None:
-    asked, shown = answered(tmp_path / "a.toml", b"4\nx\n2\nreduce, broadcast\n1MiB, 2MiB\nbalnce\nbalance\n\n2\n")
+    asked, shown = answered(
+        tmp_path / "a.toml", b"1\n251\n200\nx\n2\nreduce, broadcast\nbanana\n1MiB\nbalnce\nbalance\n\n2\n"
+    )
     assert asked.returncode == 0, asked.stderr
     assert "give a whole number" in shown and "did you mean 'balance'" in shown
+    assert "--hosts 1: a collective needs at least 2" in shown and "must be at most 250" in shown
+    assert "--size banana: is not a size" in shown
     made = load(tmp_path / "a.toml")
-    assert len(made.cluster.host_names()) == 4
+    assert len(made.cluster.host_names()) == 200
     assert {trial.value("collective") for trial in plan(made)} == {"reduce", "broadcast"}
     assert [system.name for system in made.systems] == ["balance"] and made.sweep.repeats.max == 2
 

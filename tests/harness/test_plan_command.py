@@ -84,14 +84,18 @@ def test_what_moves_nothing_is_one_line() -> None:
             "--lost 0:2: host 0 has no NIC left, and no schedule can reach it; leave it out, or slow the NIC instead "
             "of losing it, as 0:2:0.5",
         ),
-        ({"rate": "0 Gbit/s"}, "--rate 0 Gbit/s: must be more than 0"),
+        ({"rate": "0 Gbit/s"}, "--rate 0 Gbit/s: give 1 kbit/s to 100 Tbit/s"),
+        ({"rate": "1e-300bit/s"}, "--rate 1e-300bit/s: give 1 kbit/s to 100 Tbit/s"),
+        ({"rate": "1e300bit/s"}, "--rate 1e300bit/s: give 1 kbit/s to 100 Tbit/s"),
+        ({"alpha": "1e-320s"}, "--alpha 1e-320s: give 0 s, or 1 ns to 1000 s"),
+        ({"alpha": "1e300s"}, "--alpha 1e300s: give 0 s, or 1 ns to 1000 s"),
         ({"size": "1e400MiB"}, "--size 1e400MiB: is too large for a size; write it like '64MiB'"),
     ],
 )
 def test_what_cannot_be_planned_is_one_line(options: dict[str, Any], line: str) -> None:
-    size = options.pop("size", "1GiB")
+    plan_options = {key: options.pop(key) for key in ("size", "alpha") if key in options}
     with pytest.raises(R2cclError) as refused:
-        plan_command(ClusterOptions(**options), size=size)
+        plan_command(ClusterOptions(**options), **plan_options)
     assert str(refused.value) == line
 
 

@@ -10,7 +10,8 @@ from harness.cluster.factory import make_cluster
 from harness.errors import InvalidExperimentError
 from harness.events import RankRecord
 from harness.experiment.file import load, read, without_none
-from harness.sweep.dry_run import estimate_s, lines
+from harness.sweep.dry_run import lines
+from harness.sweep.estimate import estimate_s
 from harness.sweep.plan import plan
 from harness.sweep.progress import SilentProgress
 from harness.sweep.sweep import Request, open_folder, run_sweep

@@ -13,7 +13,7 @@ from torch_ranks import NEEDS_TORCH, needs_entry_point
 
 from harness.errors import InvalidExperimentError
 from harness.experiment.file import load
-from harness.sweep.dry_run import estimate_s
+from harness.sweep.estimate import estimate_s
 from harness.sweep.plan import plan
 from harness.sweep.preflight import check_text, preflight
 from harness.sweep.trial_warnings import warnings

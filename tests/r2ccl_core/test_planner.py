@@ -102,6 +102,16 @@ def test_every_collective_has_a_plan(collective: str, hosts: int) -> None:
         assert json.loads(json.dumps(as_record(result)))["chosen"] == result.chosen.name
 
 
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_messages_that_cost_next_to_nothing_are_planned(collective: str) -> None:
+    """The best number of pieces is then infinite."""
+    for topology in (THREE, THREE.lost(1, 2)):
+        least, free = (plan(topology, collective, 1 << 30, alpha_s) for alpha_s in (1e-320, 0.0))
+        assert {one.name: one.seconds for one in least.candidates} == pytest.approx(
+            {one.name: one.seconds for one in free.candidates}
+        )
+
+
 @settings(max_examples=25)
 @given(
     shares=st.lists(st.floats(0.2, 1.0), min_size=2, max_size=12),

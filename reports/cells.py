@@ -301,7 +301,7 @@ def lost(cells: Sequence[Line]) -> Cell:
 def ended_too_early(lines: Sequence[Line]) -> str:
     """``2 of 3 trials ended before the cost was over``, of those that went on in a fault that is repaired; empty:
     none."""
-    count, trials = (sum(getattr(line, name) for line in lines) for name in ("cost_goes_on", "to_be_repaired"))
+    count, trials = sum(line.cost_goes_on for line in lines), sum(line.to_be_repaired for line in lines)
     return f"{count} of {plural(trials, 'trial')} ended before the cost was over" if count else ""
 
 

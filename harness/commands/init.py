@@ -136,7 +136,7 @@ def _made(answers: Answers, file: Path) -> tuple[str, Experiment]:
                 raise UsageError(f"--{key.removesuffix('s')} {name}: is given more than once; name each once")
     if answers.of_machines and answers.inventory is not None:
         kind = answers.of_machines[0]
-        raise UsageError(f"--fault {kind}: needs virtual machines of this program; leave out it or --inventory")
+        raise UsageError(f"--fault {kind}: needs virtual machines of this program; leave it out, or --inventory")
     text = "\n".join(lines(answers, file)) + "\n"
     try:
         return text, read(tomllib.loads(text), str(file))

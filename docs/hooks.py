@@ -20,6 +20,7 @@ from faults.registry import FAULTS
 from harness.commands.cli import app
 from harness.commands.faults import ACTS_ON
 from harness.commands.faults import described as fault_of
+from harness.commands.group import WithStatuses
 from harness.commands.metrics import described as metric_of
 from harness.errors import ExitCode
 from harness.systems.catalogue import ENTRIES
@@ -111,8 +112,11 @@ def told(command: Any, name: str) -> list[str]:
     usage = re.sub(r"\s+", " ", command.get_usage(context)).removeprefix("Usage: ")
     given = [one for one in command.get_params(context) if not getattr(one, "hidden", False)]
     rows = [[f"`{_name(one)}`", one_line(one.help)] for one in given if getattr(one, "help", None)]
-    epilog = (command.epilog or "").replace("\b", "").strip("\n")
-    ending = ["```", epilog, "```", ""] if epilog else []
+    if isinstance(command, WithStatuses):
+        ending = [table(("status", "means"), command.statuses()), ""]
+    else:
+        epilog = (command.epilog or "").replace("\b", "").strip("\n")
+        ending = ["```", epilog, "```", ""] if epilog else []
     return [
         f"## {name}",
         "",

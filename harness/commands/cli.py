@@ -25,7 +25,7 @@ from harness.commands.cluster_options import (
     TopologyFile,
 )
 from harness.commands.export_cli import export_app
-from harness.commands.group import CONTEXT, Group
+from harness.commands.group import CONTEXT, Group, WithStatuses
 from harness.commands.reported import printed, reported
 
 app = typer.Typer(
@@ -41,17 +41,15 @@ app = typer.Typer(
 COMPLETE = "_HARNESS_COMPLETE"
 """The variable through which the scripts of `harness completion` call this program."""
 
-SWEEP_EPILOG = """
-\b
-Exit status:
-  0    every trial ended as the experiment expects
-  1    a result is wrong, a trial ended unexpectedly, or a bound is missed
-  2    nothing ran: the input is wrong, no cluster can be made, or another sweep uses it
-  3    inconclusive: trials without a result, unmeasured bounds, or an aborted sweep
-  70   a bug of this program, with a traceback; results are kept, but not judged
-  129  the terminal was closed (SIGHUP); like an interrupt
-  130  interrupted (Ctrl-C): finished trials are kept, and the same command resumes
-  143  ended by SIGTERM; like an interrupt
+SWEEP_STATUSES = """
+0 every trial ended as the experiment expects
+1 a result is wrong, a trial ended unexpectedly, or a bound is missed
+2 nothing ran: the input is wrong, no cluster can be made, or another sweep uses it
+3 inconclusive: trials without a result, unmeasured bounds, or an aborted sweep
+70 a bug of this program, with a traceback; results are kept, but not judged
+129 the terminal was closed (SIGHUP); like an interrupt
+130 interrupted (Ctrl-C): finished trials are kept, and the same command resumes
+143 ended by SIGTERM; like an interrupt
 """
 
 
@@ -81,7 +79,7 @@ def _harness(
     """The options of the program itself."""
 
 
-@app.command(epilog=SWEEP_EPILOG)
+@app.command(cls=WithStatuses, epilog=SWEEP_STATUSES)
 @reported
 def sweep(
     file: Annotated[
@@ -183,19 +181,17 @@ def report(
     return report_command(runs, out, opened, serve, port)
 
 
-COMPARE_EPILOG = """
-\b
-Exit status:
-  0    no regression is shown, and at least one measure has enough repeats
-  1    at least one measure is worse than its rule tolerates
-  2    the input is wrong, or the runs have nothing in common
-  3    unknown: too few repeats (2; of one run 3), NEW lacks trials or measures, or the clusters differ
-  70   a bug of this program, with a traceback; it says nothing about the runs
-  74   the conclusion, which is no regression, could not be written
+COMPARE_STATUSES = """
+0 no regression is shown, and at least one measure has enough repeats
+1 at least one measure is worse than its rule tolerates
+2 the input is wrong, or the runs have nothing in common
+3 unknown: too few repeats (2; of one run 3), NEW lacks trials or measures, or the clusters differ
+70 a bug of this program, with a traceback; it says nothing about the runs
+74 the conclusion, which is no regression, could not be written
 """
 
 
-@app.command(epilog=COMPARE_EPILOG)
+@app.command(cls=WithStatuses, epilog=COMPARE_STATUSES)
 @printed
 def compare(
     base: Annotated[str, typer.Argument(metavar="BASE", help="A run's folder, or one of its systems: RUN@SYSTEM.")],
@@ -300,18 +296,16 @@ def metrics(
     return list_metrics(as_json)
 
 
-DOCTOR_EPILOG = """
-\b
-Exit status:
-  0    yes, it would be survived
-  1    no, for the reason that is printed first
-  2    the input is wrong
-  3    unknown: a host cannot be reached
-  70   a bug of this program, with a traceback
+DOCTOR_STATUSES = """
+0 yes, it would be survived
+1 no, for the reason that is printed first
+2 the input is wrong
+3 unknown: a host cannot be reached
+70 a bug of this program, with a traceback
 """
 
 
-@app.command(epilog=DOCTOR_EPILOG)
+@app.command(cls=WithStatuses, epilog=DOCTOR_STATUSES)
 @reported
 def doctor(
     hosts: Annotated[

@@ -5,15 +5,13 @@ from typing import Annotated
 
 import typer
 
-from harness.commands.group import Group
+from harness.commands.group import Group, WithStatuses
 from harness.commands.reported import reported
 
-SETUP_EPILOG = """
-\b
-Exit status:
-  0    every host is as it should be; features that its kind of host lacks are refused by name
-  1    something has failed, a host cannot be reached, or (--check) something remains to be done
-  2    the input is wrong
+SETUP_STATUSES = """
+0 every host is as it should be; features that its kind of host lacks are refused by name
+1 something has failed, a host cannot be reached, or (--check) something remains to be done
+2 the input is wrong
 """
 
 cloudlab_app = typer.Typer(
@@ -76,7 +74,7 @@ def cloudlab_manifest(
     return write_manifest(local, out)
 
 
-@cloudlab_app.command("setup", epilog=SETUP_EPILOG)
+@cloudlab_app.command("setup", cls=WithStatuses, epilog=SETUP_STATUSES)
 @reported
 def cloudlab_setup(
     inventory: Annotated[Path, typer.Argument(metavar="HOSTS.toml", help="The inventory.")],

@@ -5,16 +5,14 @@ from typing import Annotated
 
 import typer
 
-from harness.commands.group import Group
+from harness.commands.group import Group, WithStatuses
 from harness.commands.reported import reported
 from r2ccl_core.errors import UsageError
 
-CHECK_EPILOG = """
-\b
-Exit status:
-  0    no errors; there may be warnings
-  1    something is wrong on a host, or a host cannot be reached
-  2    the input is wrong
+CHECK_STATUSES = """
+0 no errors; there may be warnings
+1 something is wrong on a host, or a host cannot be reached
+2 the input is wrong
 """
 
 HostsFile = Annotated[
@@ -134,7 +132,7 @@ def cluster_discover(
     return command.write(command.of_addresses(hosts or [], login), out or Path("hosts.toml"))
 
 
-@cluster_app.command("check", epilog=CHECK_EPILOG)
+@cluster_app.command("check", cls=WithStatuses, epilog=CHECK_STATUSES)
 @reported
 def cluster_check(
     experiment: Annotated[

@@ -8,7 +8,7 @@ from r2ccl_core.errors import UsageError
 from r2ccl_core.jobs import chakra
 from r2ccl_core.jobs.simai import write_topology
 from r2ccl_core.planning.planner import Candidate, Plan, plan
-from r2ccl_core.text_file import write_text
+from r2ccl_core.text_file import is_file, write_text
 from r2ccl_core.units import format_size
 
 
@@ -20,9 +20,14 @@ def export_chakra(
     found = plan(cluster.topology(), collective, size_bytes, alpha_of(alpha))
     made = found.chosen if algorithm is None else _named(found, algorithm)
     schedule = made.build()
-    paths = chakra.write(schedule, size_bytes, folder)
-    print(f"{made.name}, {collective} of {format_size(size_bytes)}: {found.topology.in_words()}")
-    print(f"{len(paths)} ranks: {paths[0]} to {paths[-1].name}")
+
+    def begun() -> None:
+        print(f"{made.name}, {collective} of {format_size(size_bytes)}: {found.topology.in_words()}")
+        steps = sum(len(lane) for program in schedule.programs for lane in program)
+        print(f"writing {schedule.nranks} ranks with {steps:,} steps in all", flush=True)
+
+    paths = chakra.write(schedule, size_bytes, folder, begun=begun)
+    print(f"traces: {paths[0]} to {paths[-1].name}")
     return ExitCode.OK
 
 
@@ -34,8 +39,10 @@ def _named(found: Plan, name: str) -> Candidate:
     raise UsageError(f"--algorithm {name}: does not do {found.collective} on these hosts; there are {known}")
 
 
-def export_simai(file: Path, cluster: ClusterOptions) -> int:
-    """Writes the topology, and prints what it is."""
+def export_simai(file: Path, cluster: ClusterOptions, *, force: bool) -> int:
+    """Writes the topology, and prints what it is. Raises `UsageError` if the file exists, unless `force`."""
+    if is_file(file) and not force:
+        raise UsageError(f"{file}: exists already; name another file, or give --force")
     topology = cluster.topology()
     text = write_topology(topology)
     try:

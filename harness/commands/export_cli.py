@@ -62,6 +62,7 @@ def simai(
     lost: Lost = None,
     rate: Rate = "400Gbit/s",
     topology_file: TopologyFile = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
 ) -> int:
     """Write a cluster as a topology for SimAI; a lost NIC is a link that is not there.
 
@@ -69,4 +70,4 @@ def simai(
     """
     from harness.commands.export import export_simai
 
-    return export_simai(file, ClusterOptions(hosts, gpus, gpus, rate, lost or (), topology_file))
+    return export_simai(file, ClusterOptions(hosts, gpus, gpus, rate, lost or (), topology_file), force=force)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from harness.commands.reported import Ended
 from r2ccl_core.output import harmless, printed
@@ -67,6 +67,20 @@ class Group(TyperGroup):
         """Runs a command."""
         with _harmless_errors(), _in_our_words(), _help_is_output():
             return super().invoke(ctx)
+
+
+class WithStatuses(TyperCommand):
+    """A command whose epilog is a list of its exit statuses, a line each: ``3 what it means``."""
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Lists them, as wide as the terminal allows."""
+        with formatter.section("Exit status"):
+            formatter.write_dl(self.statuses())
+
+    def statuses(self) -> list[tuple[str, str]]:
+        """Each status with its meaning."""
+        lines = (self.epilog or "").strip().splitlines()
+        return [(status, meaning) for status, _, meaning in (line.partition(" ") for line in lines)]
 
 
 @contextmanager

@@ -2,7 +2,8 @@
 
 import shutil
 import typing
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,8 +80,18 @@ def reproduce_command(
         loaded, notes = fitting(entry, entry.trials, whole)
     if fresh:
         shutil.rmtree(folder / PIECES, ignore_errors=True)
+    with _written(folder):
+        folder.mkdir(parents=True, exist_ok=True)  # before simulations, which may take minutes
     with spread.on(spread.Place(dask=dask, folder=folder / PIECES, packages=SOURCES)):
         return _put_together(entry, folder, loaded, notes)
+
+
+@contextmanager
+def _written(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ReportError(f"{folder}: cannot be written ({error.strerror}); give another folder with -o DIR") from error
 
 
 def _put_together(entry: Entry, folder: Path, loaded: LoadedRun | None, notes: list[str]) -> int:
@@ -89,10 +100,8 @@ def _put_together(entry: Entry, folder: Path, loaded: LoadedRun | None, notes: l
     found = lines(entry, here, frame)
     notes = _notes(entry, here, loaded, found) + notes
     _print(entry, found, notes)
-    try:
+    with _written(folder):
         paths = result.write(entry, found, notes, folder, frame, str(loaded.folder) if loaded else None)
-    except OSError as error:
-        raise ReportError(f"{folder}: cannot be written ({error.strerror}); give another folder with -o DIR") from error
     print(f"result: {paths[0]}")
     return printed(ExitCode.OK)
 

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from harness.cluster import inventory_file
 from harness.cluster.inventory import Inventory
 from harness.cluster.spec import InventorySpec
-from harness.errors import ExperimentError, InvalidExperimentError
+from harness.errors import MAX_WORD, ExperimentError, InvalidExperimentError
 from harness.experiment.examples import hint
 from harness.experiment.fault_places import placed
 from harness.experiment.keys import KeyPathError, put, steps
@@ -40,8 +40,52 @@ def load(
     """The experiment in `path`, on the hosts of `inventory` if given, with `changes` (``key=value``) applied.
 
     `tell` is called with a line for each of them that changes more than it names. Raises `InvalidExperimentError` and
-    `InventoryError`, one line per mistake; nothing is changed.
+    `InventoryError`, one line per mistake, of which each that a change makes names this change; nothing is changed.
     """
+    try:
+        return _load(path, changes, inventory, tell)
+    except ExperimentError as error:
+        raise _with_causes([error], path, changes, inventory)[0] from None
+    except InvalidExperimentError as error:
+        raise InvalidExperimentError(_with_causes(error.errors, path, changes, inventory)) from None
+
+
+def _with_causes(
+    errors: Sequence[ExperimentError], path: Path, changes: Sequence[str], inventory: Path | None
+) -> list[ExperimentError]:
+    """The mistakes, each that is new since one of the changes told as one of this change."""
+    told = {str(error): error for error in errors}
+    unexplained = {text for text, error in told.items() if error.file == str(path)}
+    for count, change in reversed(list(enumerate(changes))):
+        before = _complaints(path, changes[:count], inventory)
+        for text in unexplained - before:
+            told[text] = _of_change(change, told[text])
+        unexplained &= before
+    return list(told.values())
+
+
+def _complaints(path: Path, changes: Sequence[str], inventory: Path | None) -> set[str]:
+    """Every mistake of the file after these changes."""
+    try:
+        _load(path, changes, inventory)
+    except (ExperimentError, InvalidExperimentError) as error:
+        return set(str(error).split("\n"))
+    return set()
+
+
+def _of_change(change: str, error: ExperimentError) -> ExperimentError:
+    """The mistake as one of the change; of a long one only the key is told."""
+    key = change.partition("=")[0].strip()
+    if len(change) > MAX_WORD:
+        return ExperimentError(f"--set {key}=...", error.key, error.value, error.remedy)
+    if error.key == key:
+        return ExperimentError("--set", change, None, error.remedy)
+    return ExperimentError(f"--set: {change}", error.key, error.value, error.remedy)
+
+
+def _load(
+    path: Path, changes: Sequence[str], inventory: Path | None, tell: Callable[[str], None] = lambda line: None
+) -> Experiment:
     file = str(path)
     document = read_toml(path, hint(path))
     if inventory is not None:

@@ -15,7 +15,7 @@ topology (`simai.write_topology`), so the trace describes what is sent, not how 
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -54,8 +54,12 @@ class Trace:
     nodes: tuple[Node, ...]
 
 
-def write(schedule: Schedule, size_bytes: int, folder: Path, stem: str = "") -> list[Path]:
+def write(
+    schedule: Schedule, size_bytes: int, folder: Path, stem: str = "", *, begun: Callable[[], None] = lambda: None
+) -> list[Path]:
     """Writes ``folder/stem.RANK.et`` for every rank, for a vector of this many bytes; the stem is the schedule's name.
+
+    `begun` is called once the folder is there: the ranks may take minutes.
 
     Raises `UsageError` if the folder cannot be written, or contains such a trace of more ranks, which would mix with
     this one.
@@ -66,6 +70,7 @@ def write(schedule: Schedule, size_bytes: int, folder: Path, stem: str = "") -> 
     paths = [folder / f"{stem}.{rank}.et" for rank in range(schedule.nranks)]
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        begun()
         for rank, path in enumerate(paths):
             path.write_bytes(form.to_bytes(_Writer(schedule, size_bytes, rank).messages()))
     except OSError as error:

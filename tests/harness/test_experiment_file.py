@@ -9,6 +9,7 @@ import pytest
 
 from harness.errors import ExperimentError, InvalidExperimentError, MistakeError
 from harness.experiment.file import apply, load, read, without_none
+from harness.experiment.mistakes import read_toml
 from harness.experiment.model import Experiment, identity
 from r2ccl_core.text_file import WRITTEN_BYTES
 from r2ccl_core.units import parse_size
@@ -20,8 +21,11 @@ MISTAKES = json.loads((Path(__file__).parent / "experiment_cases" / "mistakes.js
 
 @pytest.mark.parametrize("case", MISTAKES, ids=lambda case: case["set"][0])
 def test_every_mistake_is_one_line(case: dict[str, Any]) -> None:
+    document = read_toml(ALLREDUCE, "")
+    for change in case["set"]:
+        apply(document, change)
     with pytest.raises(InvalidExperimentError) as refused:
-        load(ALLREDUCE, case["set"])
+        read(document, str(ALLREDUCE))
     assert str(refused.value).splitlines() == [f"{ALLREDUCE}: {line}" for line in case["lines"]]
 
 
@@ -168,8 +172,45 @@ def test_other_sizes_need_no_word_of_those_of_the_file(tmp_path: Path) -> None:
     path.write_text("\n".join([ALLREDUCE.read_text(), *bounds]))
     kept = len(load(path).bounds)
     assert len(load(path, ['workload.sizes=["2MiB"]']).bounds) == kept - 1
-    with pytest.raises(InvalidExperimentError, match=r"iterations_by_size\.x: x: 'x' is not a size"):
+    with pytest.raises(InvalidExperimentError, match=r"iterations_by_size\.x=3: 'x' is not a size"):
         load(ALLREDUCE, ['workload.sizes=["2MiB"]', "workload.iterations_by_size.x=3"])
+
+
+@pytest.mark.parametrize(
+    ("broken", "changes", "lines"),
+    [
+        ("", ["sweep.repeats=0"], ["--set: sweep.repeats=0: must be at least 1"]),
+        (
+            "",
+            ["sweep.seed=1", "system[balance].mode=9"],
+            ["--set: system[balance].mode=9: system[2].mode: 9: must be 0, 1, 2 or 3"],
+        ),
+        (  # an intermediate state may be wrong; what it becomes counts
+            "",
+            ["cluster.hosts=1", "cluster.hosts=1", "sweep.repeats=2"],
+            ["--set: cluster.hosts=1: a collective needs at least 2"],
+        ),
+        ("", ["cluster.hosts=1", "cluster.hosts=3"], []),
+        (  # the file's own mistake stays the file's, beside that of a change
+            "warmup = 1",
+            ["sweep.repeats=0"],
+            ["{file}: workload.warmup: -1: must be at least 0", "--set: sweep.repeats=0: must be at least 1"],
+        ),
+        ("", ["fault[0].nic=eth0"], ["--set: fault[0].nic=eth0: fault[0].rail: 1: give nic or rail, not both"]),
+    ],
+)
+def test_a_mistake_that_a_change_makes_names_the_change(
+    tmp_path: Path, broken: str, changes: list[str], lines: list[str]
+) -> None:
+    file = tmp_path / "mine.toml"
+    text = ALLREDUCE.read_text()
+    file.write_text(text.replace(broken, "warmup = -1", 1) if broken else text)
+    try:
+        load(file, changes)
+        told: list[str] = []
+    except InvalidExperimentError as error:
+        told = str(error).split("\n")
+    assert told == [line.format(file=file) for line in lines]
 
 
 @pytest.mark.parametrize("setting", ["sweep.repeats", "=3", "fault[]=1", "fault[7].nic=eth0", "name.x=1"])

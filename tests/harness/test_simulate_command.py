@@ -149,6 +149,16 @@ def test_a_topology_is_written_again_without_what_is_lost(tmp_path: Path) -> Non
     assert status == 2 and "cannot be written" in told
 
 
+def test_a_file_is_replaced_only_where_it_is_asked_for(tmp_path: Path) -> None:
+    file = tmp_path / "notes"
+    file.write_text("mine")
+    status, told = harness("export", "simai", file)
+    assert (status, told) == (2, f"{file}: exists already; name another file, or give --force\n")
+    assert file.read_text() == "mine"
+    assert harness("export", "simai", file, "--force")[0] == 0
+    assert read_topology(file) == Topology.uniform(3, 8, 50e9, gpus=8)
+
+
 def test_what_is_neither_is_one_line(tmp_path: Path) -> None:
     status, told = harness("simulate", tmp_path / "nothing")
     assert status == 2 and "is neither a SimAI workload nor a Chakra trace; there is no nothing.0.et" in told

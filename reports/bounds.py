@@ -149,7 +149,7 @@ def _held(frame: pd.DataFrame, bound: Bound, missing: bool) -> Held | None:
     if not cells:
         known, trials = int(chosen[metric.name].notna().sum()), plural(len(chosen), "trial")
         told = f"known in {known} of {trials}, too few for a median" if known else f"none of {trials} measured it"
-        why = f"{_held_up(chosen, metric)}{_not_of(frame, chosen, metric)}"
+        why = f"{_held_up(chosen, metric)}{_not_of(frame, chosen, metric, bound)}"
         return Held(what, wanted, NOTHING_MEASURED, None, f"{told}{why}")
     surely = [cell for cell in cells if cell.surely_outside(low, high)]
     worst = max(cells, key=lambda cell: _excess(cell.value, low, high))
@@ -166,7 +166,7 @@ def _held(frame: pd.DataFrame, bound: Bound, missing: bool) -> Held | None:
     )
     names += f"; not measured: {' and '.join(gaps)}, first {next(iter([*holes, *partly]))}" if gaps else ""
     names += _held_up(chosen, metric) if gaps or doubtful else ""
-    names += _not_of(frame, chosen, metric) if gaps else ""
+    names += _not_of(frame, chosen, metric, bound) if gaps else ""
     if without:
         names += f"; {plural(without, 'other cell')} {has(without)} no such value"
     unsure = uncertain_effects(metric.errors_ms(chosen))
@@ -193,14 +193,15 @@ def _excluded(metric: Metric, frame: pd.DataFrame, row: "pd.Series[Any]") -> lis
     return [name for name in metric.not_of if alike[name].any()]
 
 
-def _not_of(frame: pd.DataFrame, chosen: pd.DataFrame, metric: Metric) -> str:
-    """Why trials can have no value of the metric, and what to do."""
+def _not_of(frame: pd.DataFrame, chosen: pd.DataFrame, metric: Metric, bound: Bound) -> str:
+    """Why trials can have no value of the metric, and what to do: a bound that names such a fault is on nothing."""
     went_on = chosen[~((chosen["status"] == "failed") & chosen["expected"])] if metric.not_of else chosen[:0]
     names = dict.fromkeys(name for _, row in went_on.iterrows() for name in _excluded(metric, frame, row))
     if not names:
         return ""
     kinds = " or ".join(NOT_OF[name] for name in names)
-    return f"; {metric.name} is of no scenario of {kinds}: name the faults that the bound is on"
+    remedy = "name the faults that the bound is on" if bound.get("fault") is None else "leave this bound out"
+    return f"; {metric.name} is of no scenario of {kinds}: {remedy}"
 
 
 def _needed(metric: Metric, row: "pd.Series[Any]") -> Metric:

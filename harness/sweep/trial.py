@@ -319,6 +319,7 @@ def _facts(run: Run) -> Facts:
         checkers=run.testbed.experiment.workload.checkers,
         lengthen=run.testbed.experiment.workload.lengthen,
         awaited=_awaited(trial),
+        comes_again=trial.fault is not None and trial.fault.times > 1,
         aim=_aim(trial),
         nic_bytes=nic_bytes(run.testbed, trial),
     )

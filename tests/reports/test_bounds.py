@@ -150,6 +150,8 @@ def test_a_metric_that_a_scenario_cannot_have_holds_no_bound_on_it(
     assert met(stopped, **bound) == [True]
     (alone,) = held(other, {"bound": [bound]})
     assert (alone.met, alone.measured) == (None, "nothing") and alone.detail.endswith(hint)
+    (named,) = held(both, {"bound": [bound | {"fault": "other"}]})
+    assert named.detail.endswith(f"; {metric} is of no scenario of {why}: leave this bound out"), "it names its fault"
 
 
 @pytest.mark.parametrize("metric", ["replayed_chunks", "detect_ms", "slowdown"])

@@ -338,7 +338,8 @@ def _awaited(trial: Trial) -> str:
     all have is reached."""
     fault = trial.fault
     if fault is not None and fault.mtbf_s is not None:
-        return f"mtbf is {fault.mtbf_s:g} s, and none came during the iterations; choose a shorter one, or more iterations"
+        why = f"mtbf is {fault.mtbf_s:g} s, and none came during the iterations"
+        return f"{why}; choose a shorter one, or more iterations"
     if fault is None or fault.at_time_s is None:
         return ""
     return f"at_time is {fault.at_time_s:g} s, and no iteration began so late; choose an earlier time"

@@ -7,9 +7,10 @@ misses it. So is a bound on the worst repeat if one repeat was not measured, and
 no value, since they stayed inconclusive or something else slowed their healthy iterations, could lie to either side of
 it and so decide it. A total is open if such trials could add to it what breaks the bound. A time from an effect that is
 not known well enough lies between known ends, as does a recovery time: a bound that holds, or is missed, at both is
-decided. A value that a cell need not have, such as the T/T0 of a system that is supposed to stop, does not count as
-missing; what only some faults have is missing where the system has it under the same fault at another size, and what
-no trial of a scenario has (`Metric.not_of`) where the system went on.
+decided. Time lost of which a trial saw only a part is at least that. A value that a cell need not have, such as the
+T/T0 of a system that is supposed to stop, does not count as missing; what only some faults have is missing where the
+system has it under the same fault at another size, and what no trial of a scenario has (`Metric.not_of`) where the
+system went on.
 """
 
 import math
@@ -149,14 +150,14 @@ def _held(frame: pd.DataFrame, bound: Bound, missing: bool) -> Held | None:
     if not cells:
         known, trials = int(chosen[metric.name].notna().sum()), plural(len(chosen), "trial")
         told = f"known in {known} of {trials}, too few for a median" if known else f"none of {trials} measured it"
-        why = f"{_held_up(chosen, metric)}{_not_of(frame, chosen, metric)}"
+        why = f"{_held_up(chosen, metric)}{_not_of(frame, chosen, metric, bound)}"
         return Held(what, wanted, NOTHING_MEASURED, None, f"{told}{why}")
     surely = [cell for cell in cells if cell.surely_outside(low, high)]
     worst = max(cells, key=lambda cell: _excess(cell.value, low, high))
     names = f"{worst.name}, the worst of {len(cells)} cells" if len(cells) > 1 else worst.name
     doubtful = [cell for cell in cells if not cell.surely_outside(low, high) and not cell.surely_within(low, high)]
     if doubtful:
-        names += f"; {_why_open(doubtful, metric)}"
+        names += f"; {_why_open(doubtful, metric, chosen)}"
     if surely and worst not in surely:
         sure = max(surely, key=lambda cell: _excess(cell.value, low, high))
         names += f", but not in {sure.name}, with {sure.told(low, high, metric)}"
@@ -166,7 +167,7 @@ def _held(frame: pd.DataFrame, bound: Bound, missing: bool) -> Held | None:
     )
     names += f"; not measured: {' and '.join(gaps)}, first {next(iter([*holes, *partly]))}" if gaps else ""
     names += _held_up(chosen, metric) if gaps or doubtful else ""
-    names += _not_of(frame, chosen, metric) if gaps else ""
+    names += _not_of(frame, chosen, metric, bound) if gaps else ""
     if without:
         names += f"; {plural(without, 'other cell')} {has(without)} no such value"
     unsure = uncertain_effects(metric.errors_ms(chosen))
@@ -193,14 +194,15 @@ def _excluded(metric: Metric, frame: pd.DataFrame, row: "pd.Series[Any]") -> lis
     return [name for name in metric.not_of if alike[name].any()]
 
 
-def _not_of(frame: pd.DataFrame, chosen: pd.DataFrame, metric: Metric) -> str:
-    """Why trials can have no value of the metric, and what to do."""
+def _not_of(frame: pd.DataFrame, chosen: pd.DataFrame, metric: Metric, bound: Bound) -> str:
+    """Why trials can have no value of the metric, and what to do: a bound that names such a fault is on nothing."""
     went_on = chosen[~((chosen["status"] == "failed") & chosen["expected"])] if metric.not_of else chosen[:0]
     names = dict.fromkeys(name for _, row in went_on.iterrows() for name in _excluded(metric, frame, row))
     if not names:
         return ""
     kinds = " or ".join(NOT_OF[name] for name in names)
-    return f"; {metric.name} is of no scenario of {kinds}: name the faults that the bound is on"
+    remedy = "name the faults that the bound is on" if bound.get("fault") is None else "leave this bound out"
+    return f"; {metric.name} is of no scenario of {kinds}: {remedy}"
 
 
 def _needed(metric: Metric, row: "pd.Series[Any]") -> Metric:
@@ -208,12 +210,15 @@ def _needed(metric: Metric, row: "pd.Series[Any]") -> Metric:
     return replace(metric, of="trials that went on") if metric.against_after and not row["comes_and_goes"] else metric
 
 
-def _why_open(doubtful: Sequence[_Cell], metric: Metric) -> str:
+def _why_open(doubtful: Sequence[_Cell], metric: Metric, chosen: pd.DataFrame) -> str:
     """What leaves a bound open in some cells."""
     cells = plural(len(doubtful), "cell")
     least, most = min(cell.least for cell in doubtful), max(cell.most for cell in doubtful)
     if metric.at_least is not None and math.isfinite(least):
         return f"trials that ended before {metric.name} was known decide it in {cells}"
+    if metric.seen_in_part(chosen).any():
+        unknown = "whose value is not known, or " if metric.not_known(chosen).any() else ""
+        return f"trials {unknown}that ended before the cost was over decide it in {cells}"
     if not metric.upper or math.isinf(most):
         return f"the trials whose value is not known, or not well enough, decide it in {cells}"
     return (

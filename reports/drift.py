@@ -6,10 +6,9 @@ intervals of their iterations must lie further apart than one trial usually diff
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 from reports.load import LoadedRun
-from reports.trial import Iteration, Trial
+from reports.trial import Trial
 from reports.wording import at_size
 
 MIN_DRIFT = 0.03
@@ -63,21 +62,19 @@ def _ratio(before: Sequence[Trial], after: Sequence[Trial]) -> float | None:
     # Not at the top: NumPy takes a tenth of a second, and few sweeps have such trials.
     from reports import stats
 
-    found = stats.paired(_by_repeat(after), _by_repeat(before))
+    found = stats.paired(_by_repeat(before), _by_repeat(after))
     if found.n >= stats.MIN_PAIRS:
         return found.ratio if found.conclusion in ("more", "less") else None
-    old, new = (stats.estimate(_speed(i) for r in side for i in r.timed) for side in (before, after))
+    old_ns, new_ns = ([i.duration_ns for r in side for i in r.timed] for side in (before, after))
+    old, new = stats.estimate(old_ns), stats.estimate(new_ns)
     if not old.n or not new.n or not (new.low > old.high or new.high < old.low):
         return None
-    ratio = new.median / old.median
+    ratio = stats.typical(old_ns) / stats.typical(new_ns)
     return ratio if abs(ratio - 1) > MIN_DRIFT else None
 
 
 def _by_repeat(trials: Sequence[Trial]) -> dict[Hashable, float]:
-    timed = {trial.repeat: trial.timed for trial in trials}
-    return {repeat: median(map(_speed, own)) for repeat, own in timed.items() if own}
+    """How long the typical iteration takes, which is as fast as the healthy speed that trials tell."""
+    from reports import stats
 
-
-def _speed(iteration: Iteration) -> float:
-    """Bus bandwidth; iterations per second if there is none."""
-    return iteration.busbw_gbs if iteration.busbw_gbs is not None else 1e9 / iteration.duration_ns
+    return {trial.repeat: stats.typical(i.duration_ns for i in trial.timed) for trial in trials if trial.timed}

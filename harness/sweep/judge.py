@@ -121,6 +121,8 @@ class Facts:
     """How an experiment makes the iterations last longer, so that a fault hits one; empty: not by one key."""
     awaited: str = ""
     """What the first fault waits for, with the key that says it; empty: it comes by the clock."""
+    comes_again: bool = False
+    """Whether the fault's table has it come again (`times`), every so often."""
     aim: str = ""
     """How an experiment hits a NIC in use; empty: it aims so already, or draws what it hits."""
     nic_bytes: Mapping[str, float] = field(default_factory=dict)
@@ -403,9 +405,10 @@ def _untimely(facts: Facts) -> str | None:
         lasted_ns = one.heal_from_ns - one.t_after_ns if one.heal_from_ns and went_on else 0
         if max(late_ns, lasted_ns - one.lasts_ns) > one.lasts_ns:
             what = f"came {late_ns / 1e6:.0f} ms late" if late_ns > one.lasts_ns else f"lasted {lasted_ns / 1e6:.0f} ms"
+            keys = "lasts and every" if facts.comes_again else "lasts"
             return (
                 f"{where}, which should last {one.lasts_ns / 1e6:g} ms, {what}: the hosts were too "
-                "busy to inject and heal in time; choose a longer lasts and every, or leave them more processor time"
+                f"busy to inject and heal in time; choose a longer {keys}, or leave them more processor time"
             )
     return None
 

@@ -319,6 +319,7 @@ def _facts(run: Run) -> Facts:
         checkers=run.testbed.experiment.workload.checkers,
         lengthen=run.testbed.experiment.workload.lengthen,
         awaited=_awaited(trial),
+        comes_again=trial.fault is not None and trial.fault.times > 1,
         aim=_aim(trial),
         nic_bytes=nic_bytes(run.testbed, trial),
     )
@@ -333,8 +334,12 @@ def _aim(trial: Trial) -> str:
 
 
 def _awaited(trial: Trial) -> str:
-    """The time that the fault waits for and the iterations may not reach; an iteration they all have is reached."""
+    """What the fault waits for and the iterations may not reach: a time, or what chance draws. An iteration that they
+    all have is reached."""
     fault = trial.fault
+    if fault is not None and fault.mtbf_s is not None:
+        why = f"mtbf is {fault.mtbf_s:g} s, and none came during the iterations"
+        return f"{why}; choose a shorter one, or more iterations"
     if fault is None or fault.at_time_s is None:
         return ""
     return f"at_time is {fault.at_time_s:g} s, and no iteration began so late; choose an earlier time"

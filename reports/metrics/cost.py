@@ -118,7 +118,7 @@ METRICS = (
         "longest healthy iteration and the longest healthy time between two together, beside a hit one, where a "
         "repair begins in it or, if the fault is not the loss of NICs, before its repair",
         _lost, of="trials that went on", heading="time lost", short="lost", workloads=ALIKE, against_healthy=True,
-        tolerance=NOT_COMPARED,
+        in_part=True, tolerance=NOT_COMPARED,
     ),
     Metric(
         "lost_share", "", "lower",

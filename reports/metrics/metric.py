@@ -81,6 +81,8 @@ class Metric:
     """The metric that says what its value is at most; empty: none."""
     at_least: Callable[[View], float | None] | None = None
     """What its value is at least, for a trial that ended before it was known; None: it has no such trial."""
+    in_part: bool = False
+    """Whether a trial that ended before the cost of its fault was over (`View.cost_goes_on`) has only a part of it."""
     from_zero: str = ""
     """The column that says of which trials its value may be as low as 0, whatever was found; empty: of none."""
     simulated: bool = True
@@ -221,16 +223,22 @@ class Metric:
 
     def ends(self, part: "pd.DataFrame") -> tuple["pd.Series[float]", "pd.Series[float]"]:
         """Between which values that of each trial lies. A time from an effect that is not known well enough has such
-        ends even where it is not known itself, and what a trial ended before has no upper one."""
+        ends even where it is not known itself, and what a trial ended before, or saw a part of, has no upper one."""
         if self.at_least is not None:
             exceeds = _told_of(part["exceeds"], self.name)
             return part[self.name].fillna(exceeds), part[self.name].mask(exceeds.notna(), math.inf)
+        if self.in_part:
+            return part[self.name], part[self.name].mask(self.seen_in_part(part), math.inf)
         if not self.from_effect:
             return part[self.name], part[self.name]
         found, errors = _even_if_unsure(part, self.name), part["effect_error_ms"]
         most = _even_if_unsure(part, self.upper).fillna(found) if self.upper else found
         least = found.mask(found.notna() & part[self.from_zero], 0.0) if self.from_zero else found
         return (least - errors).clip(lower=0), most if self.at_most else most + errors
+
+    def seen_in_part(self, part: "pd.DataFrame") -> "pd.Series[bool]":
+        """The trials whose value is of a part of the cost."""
+        return part["cost_goes_on"].astype(bool) & part[self.name].notna() & self.in_part
 
     def not_known(self, part: "pd.DataFrame") -> "pd.Series[bool]":
         """The trials whose value is not known because something else slowed their healthy iterations, because their

@@ -312,6 +312,10 @@ def test_a_failure_far_from_its_time_is_another_scenario(
     should = f", which should last {lasts_ns / 1e6:g} ms," if lasts_ns else ""
     assert not told or judgement.reason.startswith(f"failure 1 (nic_down of host1 eth1){should} {told}")
     assert judge(survived(injections=(made,), drawn=True)).status == "ok", "chance asks for no certain time"
+    if told and lasts_ns:
+        assert "; choose a longer lasts, or " in judgement.reason, "the table has no other key"
+        again = judge(survived(injections=(made,), comes_again=True))
+        assert "; choose a longer lasts and every, or " in again.reason
 
 
 def test_a_failure_that_should_begin_within_another_one_does_not_come_after_it() -> None:

@@ -472,6 +472,15 @@ def test_a_fault_that_misses_is_tried_again_and_every_attempt_is_kept(tmp_path: 
     }
 
 
+def test_chance_that_drew_no_failure_in_time_says_what_to_change(tmp_path: Path) -> None:
+    rare = {"kind": "noop", "host": "host1", "nic": "eth0", "mtbf": "1000 s"}
+    testbed = HostTestbed(tmp_path, only="system=a", fault=rare, sweep={"retries": 0})
+    assert testbed.sweep(Recording()) is ExitCode.INCONCLUSIVE
+    (record,) = testbed.records()
+    told = "mtbf is 1000 s, and none came during the iterations; choose a shorter one, or more iterations"
+    assert record.reason == f"the fault was never injected: {told}"
+
+
 @pytest.mark.parametrize("arming_s", [0.01, 0.5])
 def test_a_failure_that_comes_again_waits_until_it_is_healed_however_long_arming_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arming_s: float

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from harness.experiment.file import load
 from harness.experiment.model import Experiment
 from harness.sweep.caveats import precision_caveats
@@ -11,6 +13,7 @@ from harness.sweep.record import lost_record
 from harness.sweep.trial_order import due, remaining
 from reports import trial as stored
 from reports.drift import drifts
+from reports.metrics.view import View
 from reports.trial import Iteration
 
 ALLREDUCE = Path(__file__).parents[2] / "experiments" / "allreduce.toml"
@@ -24,7 +27,7 @@ def experiment(*settings: str) -> Experiment:
 def record(trial: Trial, *busbw_gbs: float) -> stored.Trial:
     """A finished trial of one experiment whose iterations before the fault had these bandwidths."""
     taken = [
-        Iteration(iteration=i, phase="before", t_ns=i, duration_ns=1, algbw_gbs=0, busbw_gbs=value)
+        Iteration(iteration=i, phase="before", t_ns=i, duration_ns=round(1e6 / value), algbw_gbs=0, busbw_gbs=value)
         for i, value in enumerate(busbw_gbs)
     ]
     blank = lost_record(trial, 1, trial.variant.experiment.workload, "")
@@ -96,6 +99,16 @@ def test_drift_is_told_where_the_intervals_lie_apart() -> None:
     drifted = {t.trial_id: record(t, *(before if t.when == "before" else after)) for t in trials}
     told = "The machine drifted: balance at 1MiB: healthy bus bandwidth afterwards is 10.0 % less than before."
     assert told in map(str, drifts(drifted.values()))
+
+
+def test_drift_is_that_of_the_speeds_that_are_told() -> None:
+    """Of an even number of iterations, both are of the faster one in the middle."""
+    of = experiment("sweep.healthy=ends")
+    ends = [t for t in plan(of) if t.when and t.system.name == "balance"]
+    trials = [record(t, *((0.9, 1.0, 1.2, 1.3) if t.when == "before" else (0.4, 0.5, 0.7, 0.8))) for t in ends]
+    before, after = (usual for t in trials if (usual := View(t).usual_gbs("before")))
+    (drift,) = drifts(trials)
+    assert drift.ratio == pytest.approx(after / before, rel=1e-4) == pytest.approx(0.7 / 1.2, rel=1e-4)
 
 
 def test_drift_over_several_blocks_is_told_by_pairs() -> None:

@@ -150,6 +150,8 @@ def test_a_metric_that_a_scenario_cannot_have_holds_no_bound_on_it(
     assert met(stopped, **bound) == [True]
     (alone,) = held(other, {"bound": [bound]})
     assert (alone.met, alone.measured) == (None, "nothing") and alone.detail.endswith(hint)
+    (named,) = held(both, {"bound": [bound | {"fault": "other"}]})
+    assert named.detail.endswith(f"; {metric} is of no scenario of {why}: leave this bound out"), "it names its fault"
 
 
 @pytest.mark.parametrize("metric", ["replayed_chunks", "detect_ms", "slowdown"])
@@ -255,6 +257,26 @@ def test_a_cost_that_is_not_known_is_a_gap_also_where_the_fault_was_healed(frame
     assert met(healed.assign(after_ms=float("nan")), **bound) == [True], "healed before an iteration began"
     (known,) = held(healed.assign(after_ms=float("nan")), {"bound": [bound]})
     assert known.detail.endswith("; 1 other cell has no such value")
+
+
+@pytest.mark.parametrize("of", ["worst", "median"])
+def test_time_lost_that_was_seen_in_part_holds_no_limit(frame: pd.DataFrame, of: str) -> None:
+    """A trial that ended before the cost of its fault was over lost that much or more: it was "held"."""
+    own = frame[(frame["system"] == "balance") & (frame["size_bytes"] == 64 << 20)].assign(lost_ms=[10.0, 20.0, 30.0])
+    bound = {"metric": "lost_ms", "of": of}
+    cut = own.assign(cost_goes_on=True)
+    (one,) = held(cut, {"bound": [bound | {"max": 1000}]})
+    assert one.met is None and one.line.startswith("bound not measured everywhere: ")
+    assert one.detail.endswith(", 3 trials; trials that ended before the cost was over decide it in 1 cell")
+    assert one.measured == ("30" if of == "worst" else "20")
+    assert met(cut, **bound, max=9) == [False] and met(cut, **bound, min=5) == [True]
+    assert met(own, **bound, max=1000) == [True]
+    few = own.assign(cost_goes_on=own["repeat"] == 2)
+    assert met(few, **bound, max=30) == [None if of == "worst" else True], "a median is one of the others"
+    gone = few.assign(lost_ms=[float("nan"), 29.9, 30.0], disturbed=["slowed", "", ""])
+    (both,) = held(gone, {"bound": [bound | {"max": 1000}]})
+    why = "trials whose value is not known, or that ended before the cost was over decide it in 1 cell"
+    assert both.met is None and why in both.detail
 
 
 @pytest.mark.parametrize("metric", ["lost_ms", "hit_cost_ms", "after_gbs"])

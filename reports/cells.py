@@ -293,8 +293,9 @@ def lost(cells: Sequence[Line]) -> Cell:
     if not known:
         return Cell(NOT_KNOWN) if any(line.disturbed for line in cells) else cell
     # A trial may be known in a cell whose median is not.
+    alone = sum(line.values["lost_ms"] for line in cells) == 1  # then `spread` says so
     worst = f"worst trial {number(max(ms for line in cells if (ms := line.worst['lost_ms']) == ms))} ms"
-    seen = Cell(f"{cell.text} ms", cell.detail if len(known) > 1 and cell.detail else worst)
+    seen = Cell(f"{cell.text} ms", cell.detail if (len(known) > 1 or alone) and cell.detail else worst)
     return with_caveat(seen, told) if (told := ended_too_early(known)) else seen
 
 

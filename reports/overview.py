@@ -136,7 +136,9 @@ def scope_note(lines: Sequence[Line]) -> str:
     each += ", or over those whose value is known" if partly and counts[-1] != 1 else ""
     told = f"{what.capitalize()} {each}."
     if sizes:
-        told = f"At {sizes} unless another size is named, {what} {each}; every size is in the table of all numbers."
+        told = f"At {sizes}, {what} {each}."
+        if len({line.size_bytes for line in lines}) > 1:
+            told = f"At {sizes} unless another size is named, {what} {each}; every size is in the table of all numbers."
     return f"{told} {_not_measured(missing)}".strip()
 
 

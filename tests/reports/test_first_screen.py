@@ -341,6 +341,13 @@ def test_trials_that_ended_before_the_cost_was_over_are_told_beside_their_time_l
         f": flap: not compared, because {count} of {all_trials} trials ended before the cost was over and saw only"
         in told
     )
+    # The figure ranked them by what was seen, without a word, where the table says "ended before the cost was over".
+    lines = headline(cut)
+    marked = [part for part in figure.result(lines).split("; ") if part.endswith(" lost, in part")]
+    assert len(marked) == 1 and marked[0].startswith("balance, flap, broadcast: ")
+    assert "In part: trials ended before the cost was over" in figure.caption(lines)
+    assert "in part" not in (figure.result(headline(three)) + figure.caption(headline(three))).lower()
+    assert [t.get_text() for t in figure.draw(lines).axes[1].texts if t.get_text().endswith(", in part")]
     which = f"{count} of {int(of(three, 'balance', 'flap').sum())} trials ended before the cost was over"
     own = [text for text in sentences(cut, []) if "over the whole trial" in text and which.partition(" of ")[0] in text]
     assert [text.partition(" ")[0] for text in own if "ended before the cost was over)" in text] == ["balance"]
@@ -557,6 +564,17 @@ def test_an_error_whose_time_is_known_counts_beside_others_of_its_cell_that_are_
     assert (row["after"].text, row["after"].caveat) == ("stopped", told) and unsure.sum() >= 1
     (own,) = [text for text in sentences(made, []) if text.startswith("failstop (")]
     assert f"an error, at the latest 9000 ms after the fault where that is known ({lacking})." in own
+
+
+def test_a_single_cell_names_its_fault_and_is_said_to_be_one_trial_of_one_size(frame: pd.DataFrame) -> None:
+    """The page never said which fault it was, named a "worst trial" of one, and other sizes where there were none."""
+    one = frame[of(frame, "balance", "flap", "all_reduce") & (frame["repeat"] == 0) & (frame["size_bytes"] == SIZE)]
+    lines = headline(one)
+    assert "at 8MiB (fault: flap): medians" in figure.caption(lines)
+    assert "(fault" not in figure.caption(headline(frame)), "rows name several"
+    (row,) = overview(lines)
+    assert [row[name].detail for name in ("after", "mean", "lost")] == ["one trial"] * 3
+    assert scope_note(lines).startswith("At 8MiB, one trial of each system, ") and "every size" not in scope_note(lines)
 
 
 def test_the_worst_trial_is_one_of_all_that_are_known(frame: pd.DataFrame) -> None:

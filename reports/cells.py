@@ -303,6 +303,11 @@ def ended_too_early(lines: Sequence[Line]) -> str:
     """``2 of 3 trials ended before the cost was over``, of those that went on in a fault that is repaired; empty:
     none."""
     count, trials = sum(line.cost_goes_on for line in lines), sum(line.to_be_repaired for line in lines)
+    return too_early(count, trials)
+
+
+def too_early(count: int, trials: int) -> str:
+    """The same, of so many trials."""
     return f"{count} of {plural(trials, 'trial')} ended before the cost was over" if count else ""
 
 

@@ -374,7 +374,8 @@ def _told(row: Row, name: str, lines: Sequence[Line]) -> str:
     if _shared(row):
         who = f"{name} ({', '.join(dict.fromkeys(line.scenario for line in row))})"
     else:
-        who = ", ".join(dict.fromkeys([*name.split(", "), row[0].scenario]))
+        fault = [row[0].scenario] if row[0].with_fault else []  # of a healthy one, the numbers say so
+        who = ", ".join(dict.fromkeys([*name.split(", "), *fault]))
     if _end(row[0]) == NOT_MEASURED:
         return f"{who}: {NOT_MEASURED}"
     screen, line = screen_of(lines), row[0]

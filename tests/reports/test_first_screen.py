@@ -577,6 +577,13 @@ def test_a_single_cell_names_its_fault_and_is_said_to_be_one_trial_of_one_size(f
     assert scope_note(lines).startswith("At 8MiB, one trial of each system, ") and "every size" not in scope_note(lines)
 
 
+def test_an_alternative_text_says_healthy_once(tmp_path: Path) -> None:
+    """It said "balance, healthy: 0.17 GB/s healthy"."""
+    folder = make_run(tmp_path, repeats=1, sizes={SIZE: 4}, counters=False, fault=False)
+    told = figure.result(headline(trial_frame([load_folder(folder)])))
+    assert told.startswith("failstop: 0.") and told.count("healthy") == len(SYSTEMS)
+
+
 def test_the_worst_trial_is_one_of_all_that_are_known(frame: pd.DataFrame) -> None:
     """A cell whose median is not known may have the worst: 25.6 ms were told where 34.5 are known."""
     own = frame[(frame["system"] == "balance") & (frame["size_bytes"] == frame["size_bytes"].max())]

@@ -14,7 +14,6 @@ from reports.metrics.metric import Metric
 from reports.not_back import in_trials
 from reports.wording import (
     NOT_KNOWN,
-    NOT_MEASURED,
     NOTHING,
     NOTHING_AFTER,
     UNTIL_REPAIR,
@@ -88,14 +87,6 @@ def listed(names: Iterable[str]) -> str:
 def listed_and(names: Sequence[str]) -> str:
     """``system, fault and collective``."""
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
-
-
-def without_unmeasured(cell: Cell, cells: Sequence[Line]) -> Cell:
-    """Returns `cell` with the number of `cells` that it is not about, because they were not measured."""
-    missing = sum(not line.conclusive for line in cells)
-    if not missing or missing == len(cells):  # then the row says so
-        return cell
-    return with_caveat(cell, f"{missing} of {plural(len(cells), 'cell')} {NOT_MEASURED}")
 
 
 def with_caveat(cell: Cell, told: str) -> Cell:

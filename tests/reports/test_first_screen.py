@@ -96,16 +96,15 @@ def test_the_first_figure_says_which_cells_were_not_measured(holed: pd.DataFrame
     assert "\N{EN DASH}" not in told
 
 
-def test_the_first_table_says_which_cells_its_ranges_are_without(holed: pd.DataFrame, frame: pd.DataFrame) -> None:
+def test_the_first_table_says_which_cells_its_rows_are_without(holed: pd.DataFrame, frame: pd.DataFrame) -> None:
+    """Once a row. Each of its columns said it again, which pushed the figure of nine systems off the first sheet."""
     rows = {row.system: row for row in overview(headline(holed))}
     for system in ("failstop", "hot_repair"):
         row = rows[system]
         assert row.unmeasured == "not measured: rate_limit, collective all_reduce"
-        for cell in (row["healthy"], row["after"], row["slowdown"], row["lost"]):
-            assert cell.caveat.endswith("1 of 6 cells not measured"), cell
+        assert "not measured" not in "".join(c.caveat for c in row.cells.values())
     for row in (rows["balance"], *overview(headline(frame))):
         assert not row.unmeasured
-        assert "not measured" not in "".join(c.caveat for c in row.cells.values())
 
 
 def test_a_system_of_which_nothing_was_measured_says_so(frame: pd.DataFrame) -> None:
@@ -124,7 +123,7 @@ def test_a_number_that_is_not_known_anywhere_says_so_of_each_size_and_without_wh
     row = next(row for row in overview(headline(made)) if row.system == "balance")
     for cell in (row["slowdown"], row["lost"]):
         assert cell.text == "not known" and cell.detail == "not known in 12 of 12 trials at 64KiB"
-        assert cell.caveat.splitlines() == ["not known in 10 of 10 trials at 8MiB", "1 of 6 cells not measured"]
+        assert cell.caveat.splitlines() == ["not known in 10 of 10 trials at 8MiB"]
 
 
 def test_a_system_that_stopped_says_how_often_without_an_error(frame: pd.DataFrame) -> None:

@@ -14,7 +14,6 @@ from reports.metrics.metric import Metric
 from reports.not_back import in_trials
 from reports.wording import (
     NOT_KNOWN,
-    NOT_MEASURED,
     NOTHING,
     NOTHING_AFTER,
     UNTIL_REPAIR,
@@ -88,14 +87,6 @@ def listed(names: Iterable[str]) -> str:
 def listed_and(names: Sequence[str]) -> str:
     """``system, fault and collective``."""
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
-
-
-def without_unmeasured(cell: Cell, cells: Sequence[Line]) -> Cell:
-    """Returns `cell` with the number of `cells` that it is not about, because they were not measured."""
-    missing = sum(not line.conclusive for line in cells)
-    if not missing or missing == len(cells):  # then the row says so
-        return cell
-    return with_caveat(cell, f"{missing} of {plural(len(cells), 'cell')} {NOT_MEASURED}")
 
 
 def with_caveat(cell: Cell, told: str) -> Cell:
@@ -293,8 +284,9 @@ def lost(cells: Sequence[Line]) -> Cell:
     if not known:
         return Cell(NOT_KNOWN) if any(line.disturbed for line in cells) else cell
     # A trial may be known in a cell whose median is not.
+    alone = sum(line.values["lost_ms"] for line in cells) == 1  # then `spread` says so
     worst = f"worst trial {number(max(ms for line in cells if (ms := line.worst['lost_ms']) == ms))} ms"
-    seen = Cell(f"{cell.text} ms", cell.detail if len(known) > 1 and cell.detail else worst)
+    seen = Cell(f"{cell.text} ms", cell.detail if (len(known) > 1 or alone) and cell.detail else worst)
     return with_caveat(seen, told) if (told := ended_too_early(known)) else seen
 
 
@@ -302,6 +294,11 @@ def ended_too_early(lines: Sequence[Line]) -> str:
     """``2 of 3 trials ended before the cost was over``, of those that went on in a fault that is repaired; empty:
     none."""
     count, trials = sum(line.cost_goes_on for line in lines), sum(line.to_be_repaired for line in lines)
+    return too_early(count, trials)
+
+
+def too_early(count: int, trials: int) -> str:
+    """The same, of so many trials."""
     return f"{count} of {plural(trials, 'trial')} ended before the cost was over" if count else ""
 
 

@@ -68,7 +68,7 @@ def uncertain_effects(errors_ms: "pd.Series[float]", left_out: int = 0) -> str:
     many are left out for that; empty: none is."""
     wrong = errors_ms[errors_ms > 0]
     told = [f"times from it may be wrong by {number(wrong.max())} ms"] if len(wrong) else []
-    told += [f"{plural(left_out, 'trial')} left out, whose times are not known for that"] if left_out else []
+    told += [f"{plural(left_out, 'trial')} left out, whose times are therefore not known"] if left_out else []
     trials = plural(len(wrong) + left_out, "trial")
     return f"the effect is {UNCERTAIN} in {trials}: {'; '.join(told)}" if told else ""
 

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from reports import model
+from reports.columns import natural
 from reports.effect import effect_error_ms
 from reports.load import LoadedRun, counters, watched
 from reports.metrics import METRICS, cost, serving, signs, training
@@ -46,7 +47,11 @@ def trial_frame(runs: Sequence[LoadedRun]) -> pd.DataFrame:
     if frame["pipeline"].nunique() < 2:
         frame["pipeline"] = float("nan")
     frame["pipeline"] = pd.to_numeric(frame["pipeline"])
-    return frame.sort_values(["case", "size_bytes", "mode", "system", "repeat"], kind="stable").reset_index(drop=True)
+    names = {each: place for place, each in enumerate(sorted({*frame["case"], *frame["system"]}, key=natural))}
+    return frame.sort_values(
+        ["case", "size_bytes", "mode", "system", "repeat"], kind="stable",
+        key=lambda column: column.map(names) if column.name in ("case", "system") else column,
+    ).reset_index(drop=True)  # fmt: skip
 
 
 def views(run: LoadedRun) -> Iterable[View]:

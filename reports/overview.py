@@ -2,8 +2,8 @@
 
 Numbers are those of a system's largest size, where bandwidth and not latency decides; a row says its size where other
 systems, as of another run, have a larger one. The cost of a fault is also stated for the smaller sizes, in small print.
-What went wrong is counted over all trials. Cells whose trials all stayed inconclusive are named, and every range says
-that it is without them.
+What went wrong is counted over all trials. Cells whose trials all stayed inconclusive are named once a row, below its
+system; its numbers are without them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,6 @@ from reports.cells import (
     named_by_size,
     unmeasured,
     where,
-    without_unmeasured,
 )
 from reports.headline import Line
 from reports.metrics import METRICS
@@ -96,10 +95,8 @@ def overview(lines: Sequence[Line]) -> list[Row]:
 def _row(screen: Screen, cells: Sequence[Line], own: Sequence[Line], size: str) -> Row:
     missing = unmeasured(own)
     numbers = {column.name: column.of(cells, own) for column in screen.columns}
-    last = screen.columns[-1].name  # what went wrong, over all cells
-    told = {name: cell if name == last else without_unmeasured(cell, cells) for name, cell in numbers.items()}
     odd = sum(int(count) for line in own if (count := line.told["unexpected"]) > 0)  # NaN: not known
-    return Row(cells[0].system, told, _unexpected(odd), f"{NOT_MEASURED}: {missing}" if missing else "", size)
+    return Row(cells[0].system, numbers, _unexpected(odd), f"{NOT_MEASURED}: {missing}" if missing else "", size)
 
 
 def small_print(rows: Sequence[Row]) -> int:
@@ -136,7 +133,9 @@ def scope_note(lines: Sequence[Line]) -> str:
     each += ", or over those whose value is known" if partly and counts[-1] != 1 else ""
     told = f"{what.capitalize()} {each}."
     if sizes:
-        told = f"At {sizes} unless another size is named, {what} {each}; every size is in the table of all numbers."
+        told = f"At {sizes}, {what} {each}."
+        if len({line.size_bytes for line in lines}) > 1:
+            told = f"At {sizes} unless another size is named, {what} {each}; every size is in the table of all numbers."
     return f"{told} {_not_measured(missing)}".strip()
 
 

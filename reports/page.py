@@ -135,6 +135,8 @@ def html(content: Content, live: Live | None = None) -> str:
         "told": told,
         "capital": lambda text: text[:1].upper() + text[1:],
         "plain": plain,
+        "trials": lambda count: wording.plural(count, "trial"),
+        "has": wording.has,
         "effect": effect_text,
         "error_text": error_text,
         "key": sort_key,

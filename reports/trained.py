@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from reports import stats
+from reports.cells import too_early
 from reports.metrics import METRICS
 from reports.metrics.training import references
 from reports.not_back import in_trials
@@ -138,8 +139,10 @@ def _time(part: pd.DataFrame) -> str:
     if lost.isna().all():
         return "time lost not known"
     # Less than the scatter of the steps; it can be negative.
-    worst = f" (worst {number(float(lost.max()) / 1e3)} s)" if len(lost.dropna()) > 1 else ""
-    return f"{number(stats.median(lost) / 1e3)} s lost{worst}{_known(lost)}"
+    worst = f"worst {number(float(lost.max()) / 1e3)} s" if len(lost.dropna()) > 1 else ""
+    seen = too_early(int(part["cost_goes_on"].sum()), int(part["to_be_repaired"].sum()))
+    beside = "; ".join(filter(None, (worst, seen)))
+    return f"{number(stats.median(lost) / 1e3)} s lost{f' ({beside})' if beside else ''}{_known(lost)}"
 
 
 def _speed(part: pd.DataFrame) -> str:

@@ -27,7 +27,8 @@ def network_of(testbed: HostTestbed, trial: Trial, facts: Facts, samples: Mappin
         return NOT_ASKED
     ranks, workload = facts.ranks, testbed.experiment.workload
     loss_ns = facts.fault.t_before_ns if facts.fault and needs_no_network(trial.system.env) else inf
-    least_bytes = certain(ranks, loss_ns) * workload.all_bytes(trial.size_bytes, len(ranks))
+    until_ns = min(loss_ns, _counted_until_ns(samples))
+    least_bytes = certain(ranks, until_ns) * workload.all_bytes(trial.size_bytes, len(ranks))
     counted = from_counters(sent_bytes(samples), nics, least_bytes, workload.counts)
     if witness == "core":
         by_rank = [[nic.name for nic in host.nics] for host in testbed.hosts]
@@ -71,6 +72,11 @@ def sent_bytes(samples: Mapping[str, Sequence[Sample]]) -> dict[str, int]:
         for nic in dict.fromkeys(sample.nic for sample in taken):
             sent[nic] = sent.get(nic, 0) + grown([s.sent for s in taken if s.nic == nic and not s.is_gone])
     return sent
+
+
+def _counted_until_ns(samples: Mapping[str, Sequence[Sample]]) -> float:
+    """Until when the NICs of all hosts were counted. Ranks of a trial that was given up may go on after that."""
+    return min((taken[-1].t_ns for taken in samples.values() if taken), default=inf)
 
 
 def certain(ranks: Sequence[RankRecord], until_ns: float = inf) -> int:

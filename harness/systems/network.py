@@ -136,6 +136,8 @@ def from_counters(
     if total < LEAST_SHARE * least_bytes:
         why = f"the NICs {wanted} sent {total} bytes where the {counts} need {least_bytes:.0f}"
         return Proof("another", why, wanted, (), detail)
+    if not total:
+        return Proof("unknown", f"no NIC of {wanted} carried anything", wanted, (), detail)
     used = tuple(nic for nic, count in sent_bytes.items() if count >= 0.01 * total)
     return Proof("proven", "", wanted, used, detail)
 

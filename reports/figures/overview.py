@@ -27,6 +27,7 @@ Row = Sequence[Line]
 
 MOST_ROWS = 24
 """Of a fault at a point with more systems than that, all are shown."""
+IN_PART = "in part"
 IN_TABLE = "in the table of all numbers"
 MOST_TICKS, MOST_TICKS_NARROW = 6, 3
 """Intervals of an axis whose numbers may be long, as with thousands below 0; on a phone names take half the width."""
@@ -291,7 +292,12 @@ def _bar(ax: Axes, y: int, line: Line, look: style.Look, panel: Panel, letters: 
     if lost.low == lost.low:
         ax.hlines(y, lost.low, lost.high, color="#111111", linewidth=1)
     end = max(lost.median, lost.high if lost.high == lost.high else lost.median, 0.0)
-    ax.annotate(number(lost.median), (end, y), **beside)
+    ax.annotate(f"{number(lost.median)}{_in_part(line, panel)}", (end, y), **beside)
+
+
+def _in_part(line: Line, panel: Panel) -> str:
+    """What follows a time lost of which trials have seen a part only, as the first table says beside it."""
+    return f", {IN_PART}" if panel.full == "lost_ms" and line["lost_ms"].n and line.cost_goes_on else ""
 
 
 def caption(lines: Sequence[Line]) -> str:
@@ -299,12 +305,20 @@ def caption(lines: Sequence[Line]) -> str:
     rows = shown(lines)
     sizes = ", ".join(dict.fromkeys(sized(line.size_bytes) for row in rows for line in row if line.size_bytes))
     at = f", at {sizes}" if sizes else ""
-    what = f"{screen_of(lines).caption}{at}{_kinds(lines)}"
+    what = f"{screen_of(lines).caption}{at}{_only_fault(rows)}{_kinds(lines)}"
     missing = any(not line.conclusive for row in rows for line in row)
     why = f" {NOT_MEASURED.capitalize()}: every trial is inconclusive." if missing else ""
     ticks = _have_ticks(rows, screen_of(lines).panels[0])
     why += " A tick is the speed after the repair." if ticks else ""
+    if any(_in_part(line, panel) for row in rows for line in row for panel in screen_of(lines).panels):
+        why += f" {IN_PART.capitalize()}: trials ended before the cost was over, and saw a part of it only."
     return f"{what}: {style.INTERVAL_NOTE}.{why}{_left_out(rows, drawable(lines))}"
+
+
+def _only_fault(rows: Sequence[Row]) -> str:
+    """The fault, where there is one only: then no row names it (`names`)."""
+    faults = list({line.scenario for row in rows for line in row if line.with_fault})
+    return f" (fault: {plain(faults[0])})" if len(faults) == 1 else ""
 
 
 def _kinds(lines: Sequence[Line]) -> str:
@@ -360,7 +374,8 @@ def _told(row: Row, name: str, lines: Sequence[Line]) -> str:
     if _shared(row):
         who = f"{name} ({', '.join(dict.fromkeys(line.scenario for line in row))})"
     else:
-        who = ", ".join(dict.fromkeys([*name.split(", "), row[0].scenario]))
+        fault = [row[0].scenario] if row[0].with_fault else []  # of a healthy one, the numbers say so
+        who = ", ".join(dict.fromkeys([*name.split(", "), *fault]))
     if _end(row[0]) == NOT_MEASURED:
         return f"{who}: {NOT_MEASURED}"
     screen, line = screen_of(lines), row[0]
@@ -387,7 +402,9 @@ def _panel_told(row: Row, panel: Panel) -> str:
     line, metric = row[0], METRICS[panel.full]
     if not panel.hollow:
         value, unknown = line[metric.name], line.unknown(metric)
-        return f"{number(value.median)} {metric.unit} lost" if value.n else "time lost not known" if unknown else ""
+        if value.n:
+            return f"{number(value.median)} {metric.unit} lost{_in_part(line, panel)}"
+        return "time lost not known" if unknown else ""
     told = [
         f"{value_text(METRICS[name], line[name].median)} {METRICS[name].shown_unit} {words}"
         for name, words in zip((panel.hollow, panel.full), panel.told, strict=True)

@@ -167,8 +167,24 @@ def test_a_system_that_goes_on_alone_needs_the_network_until_the_loss(use: str, 
     facts = Facts(ranks, 5, "ok", True, (fault,))
     hosts = [SimpleNamespace(name=name, nics=[SimpleNamespace(name="eth0")]) for name in ("host0", "host1")]
     testbed = HostTestbed(experiment, cast(list[Host], hosts))
-    samples = {"host0": [Sample(t, "eth0", 0, round(t * sent / 1000 * cache), True) for t in (0, 1)]}
+    end_ns = 90_000_000
+    samples = {"host0": [Sample(t * end_ns, "eth0", 0, round(t * sent / 1000 * cache), True) for t in (0, 1)]}
     assert network_of(testbed, trial, facts, samples).finding == finding
+
+
+def test_iterations_after_the_last_count_of_the_nics_are_no_other_network() -> None:
+    """Ranks that were ready right after they were given up ran some: "the NICs sent 0 bytes", a trial that failed."""
+    experiment = Experiment.model_validate({
+        "schema": 1, "name": "x", "cluster": {"kind": "local", "hosts": 2, "nics": 1}, "system": [{"use": "gloo"}],
+        "workload": {"collective": "broadcast", "sizes": ["1MiB"]}, "sweep": {"repeats": 1},
+    })  # fmt: skip
+    (trial,) = plan(experiment)
+    hosts = [SimpleNamespace(name=name, nics=[SimpleNamespace(name="eth0")]) for name in ("host0", "host1")]
+    testbed = HostTestbed(experiment, cast(list[Host], hosts))
+    facts = Facts([served([10, 20, 30])] * 2, 5, "ok", cut_off="not ready after 20 s")
+    for until_ns, finding in ((9_000_000, "unknown"), (10_000_000, "another"), (40_000_000, "another")):
+        samples = {host.name: [Sample(t_ns, "eth0", 0, 7, True) for t_ns in (0, until_ns)] for host in hosts}
+        assert network_of(testbed, trial, facts, samples).finding == finding
 
 
 ANOTHER, UNKNOWN, PROVEN = (Proof(finding, "why") for finding in ("another", "unknown", "proven"))

@@ -35,6 +35,18 @@ def test_every_trial_is_one_row_with_every_measure(folder: Path) -> None:
     assert list(frame["system"].unique()) == ["failstop", "hot_repair", "balance"]
 
 
+def test_numbers_on_an_axis_are_in_their_order(tmp_path: Path) -> None:
+    """10 came before 2 in every figure and table."""
+    folder = make_run(tmp_path, repeats=3, sizes={1 << 20: 4}, systems={"k16": 2, "k2": 2}, counters=False)
+    for path in folder.glob("trials/*/trial.json"):
+        stored = json.loads(path.read_text())
+        axes = {"share": ["2", "4", "10"][stored["repeat"]]}
+        path.write_text(json.dumps(stored | {"axes": axes, "repeat": 0}))
+    frame = trial_frame([load_folder(folder)])
+    assert [points["share"] for points in frame["points"]] == ["2", "2", "4", "4", "10", "10"]
+    assert frame["system"].tolist() == ["k2", "k16"] * 3
+
+
 def test_measures_equal_what_the_iterations_say(folder: Path) -> None:
     loaded = load_folder(folder)
     frame = trial_frame([loaded]).set_index("trial_id")

@@ -22,7 +22,7 @@ from reports.flat import flat
 from reports.headline import headline
 from reports.load import load_folder, load_folders
 from reports.measures import trial_frame
-from reports.page import html
+from reports.page import Picture, html
 from reports.report import _by_turns, _says, content, representatives, write_report
 
 HOSTILE = '</script><script>alert(1)</script><img src=x onerror="alert(2)">'
@@ -121,6 +121,14 @@ def test_every_fault_trial_has_a_section_and_every_cell_a_timeline(written: tupl
     names = {p.name for p in (folder / "figures").iterdir()}
     wanted = {f"{name}.{kind}" for name in ("overview", "slowdown", "timeline-03") for kind in ("svg", "pdf", "png")}
     assert wanted <= names
+
+
+def test_one_timeline_is_told_in_the_singular(tmp_path: Path) -> None:
+    runs = load_folders([small(tmp_path)])
+    frame = trial_frame(runs)
+    told = content(runs, frame, headline(frame))
+    one = replace(told, entries=[replace(told.entries[0], timeline=Picture("Timeline", "data:,", ""))])
+    assert "1 of 1 trial has a timeline of its NICs" in html(one)
 
 
 def test_the_first_screen_is_one_figure_and_one_table(written: tuple[Path, str]) -> None:

@@ -94,6 +94,15 @@ def test_the_same_bits_are_said_to_be_so(tmp_path: Path) -> None:
     assert "element" not in text
 
 
+def test_time_lost_that_was_seen_in_part_is_said_to_be_so(tmp_path: Path) -> None:
+    """The sentence on the system said so, and the one on its training gave the number alone."""
+    healthy = [trial("healthy_before", LOSSES), trial("healthy_after", LOSSES)]
+    frame = trial_frame(load_folders([stored_run(tmp_path, "training", *healthy, trial("dies", LOSSES))]))
+    dies = frame["scenario"] == "dies"
+    text = " ".join(sentences(frame.assign(cost_goes_on=dies, to_be_repaired=dies), []))
+    assert "no step lost, 0.15 s lost (1 of 1 trial ended before the cost was over), tokens" in text
+
+
 def test_layouts_are_told_apart_by_their_axis_not_by_a_long_description(tmp_path: Path) -> None:
     trials = []
     for layout in ("tp2", "pp2"):
@@ -106,7 +115,7 @@ def test_layouts_are_told_apart_by_their_axis_not_by_a_long_description(tmp_path
     folders = load_folders([stored_run(tmp_path, "training", *trials)])
     frame = trial_frame(folders)
     rows = figure.shown(headline(frame))
-    assert sorted(figure.names(rows)) == ["pp2", "tp2"]
+    assert figure.names(rows) == ["pp2", "tp2"]
     text = " ".join(sentences(frame, [scope(frame, setting_of(folders[0].run))]))
     assert "6 trials of training of a GPT with 10 M parameters, in 2 forms over" in text
     assert "weights of balance (layout tp2) are bit for bit the same in its 2 trials" in text

@@ -16,10 +16,16 @@ esac
 say() { echo "setup: $*" >&2; }
 
 missing=""
+only_tests="" # those of them that only tests use, which are installed beside the compiler
 need() { # need PACKAGE CONDITION...: adds PACKAGE unless the condition holds
     package=$1
     shift
     "$@" >/dev/null 2>&1 || missing="$missing $package"
+}
+test_needs() {
+    package=$1
+    shift
+    "$@" >/dev/null 2>&1 || only_tests="$only_tests $package"
 }
 python_header() { python3 -c 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")'; }
 need python3 command -v python3
@@ -32,15 +38,15 @@ need openssh-server test -x /usr/sbin/sshd
 if [ "$1" = test ]; then
     need cmake command -v cmake
     need make command -v make
-    need clang command -v clang++
-    need libgtest-dev test -e /usr/include/gtest/gtest.h
-    need libgmock-dev test -e /usr/include/gmock/gmock.h
-    need chromium command -v chromium
-    need pypy3 command -v pypy3
-    need openmpi-bin command -v mpirun.openmpi
-    need libopenmpi-dev sh -c 'ls /usr/lib/*/openmpi/include/mpi.h'
-    need mpich command -v mpiexec.mpich
-    need libmpich-dev sh -c 'ls /usr/include/*/mpich/mpi.h'
+    test_needs clang command -v clang++
+    test_needs libgtest-dev test -e /usr/include/gtest/gtest.h
+    test_needs libgmock-dev test -e /usr/include/gmock/gmock.h
+    test_needs chromium command -v chromium
+    test_needs pypy3 command -v pypy3
+    test_needs openmpi-bin command -v mpirun.openmpi
+    test_needs libopenmpi-dev sh -c 'ls /usr/lib/*/openmpi/include/mpi.h'
+    test_needs mpich command -v mpiexec.mpich
+    test_needs libmpich-dev sh -c 'ls /usr/include/*/mpich/mpi.h'
 fi
 case " $* " in
 *" vms "* | *=vms* | *kernels.toml* | *restarts.toml* | *verbs.toml* | *verbs_bandwidth.toml*) need qemu-system-x86 command -v qemu-system-x86_64 ;; # only where it is asked for
@@ -51,15 +57,24 @@ esac
 case " $* " in
 *" vms "*) need mmdebstrap command -v mmdebstrap ;;
 esac
-if [ -n "$missing" ]; then
+packages() {
+    say "installing $*"
+    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@" >/dev/null
+}
+if [ -n "$missing$only_tests" ]; then
     if [ "$(id -u)" != 0 ]; then
-        echo "these packages are missing and only root can install them: apt-get install$missing" >&2
+        echo "these packages are missing and only root can install them: apt-get install$missing$only_tests" >&2
         exit 2
     fi
-    say "installing$missing"
     apt-get update -qq
+    # shellcheck disable=SC2086  # lists of words
+    [ -z "$missing" ] || packages $missing
+fi
+installing=""
+if [ -n "$only_tests" ]; then # beside all that follows, since nothing before the tests uses them
     # shellcheck disable=SC2086  # a list of words
-    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $missing >/dev/null
+    packages $only_tests &
+    installing=$!
 fi
 
 recent() { # recent PYTHON REMEDY: refuses one that is too old, before anything is made with it
@@ -89,6 +104,7 @@ print(*project["dependencies"], *sum((project["optional-dependencies"][extra] fo
 END
 }
 building=""
+trap '[ -z "$building" ] || kill "$building" 2>/dev/null; wait' EXIT # half an installation is never left behind
 if [ ! -e "$stamp" ] || [ -n "$(find pyproject.toml r2ccl_core/native -newer "$stamp" -print -quit)" ]; then
     say "building and installing into .venv (about a minute)"
     # Where tests are asked for, a compiler's warning is an error; elsewhere the compiler may be newer than the code.
@@ -97,7 +113,6 @@ if [ ! -e "$stamp" ] || [ -n "$(find pyproject.toml r2ccl_core/native -newer "$s
     # shellcheck disable=SC2086  # words or none
     install $strict --no-deps --editable . &
     building=$!
-    trap 'kill "$building" 2>/dev/null || true' EXIT
     # shellcheck disable=SC2046  # words or none
     needed $([ "$1" = run ] || echo dev) | install --requirement /dev/stdin
 fi
@@ -109,9 +124,10 @@ if [ "$1" = test ] && [ ! -e "$torch" ]; then
 fi
 if [ -n "$building" ]; then
     wait "$building"
-    trap - EXIT
     touch "$stamp"
 fi
+[ -z "$installing" ] || wait "$installing"
+trap - EXIT
 
 command=$1
 shift

@@ -71,6 +71,8 @@ if [ -n "$missing$only_tests" ]; then
     [ -z "$missing" ] || packages $missing
 fi
 installing=""
+building=""
+trap '[ -z "$building" ] || kill "$building" 2>/dev/null; wait' EXIT # no package is left half installed
 if [ -n "$only_tests" ]; then # beside all that follows, since nothing before the tests uses them
     # shellcheck disable=SC2086  # a list of words
     packages $only_tests &
@@ -103,8 +105,6 @@ with open("pyproject.toml", "rb") as file:
 print(*project["dependencies"], *sum((project["optional-dependencies"][extra] for extra in sys.argv[1:]), []), sep="\n")
 END
 }
-building=""
-trap '[ -z "$building" ] || kill "$building" 2>/dev/null; wait' EXIT # half an installation is never left behind
 if [ ! -e "$stamp" ] || [ -n "$(find pyproject.toml r2ccl_core/native -newer "$stamp" -print -quit)" ]; then
     say "building and installing into .venv (about a minute)"
     # Where tests are asked for, a compiler's warning is an error; elsewhere the compiler may be newer than the code.

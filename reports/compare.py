@@ -7,7 +7,8 @@ that is a total (`reports.metrics`), totals are shown and judged; of unequal num
 scaled to the number of NEW, since trials that are missing may be good or bad ones. Of a metric of which trials only
 tell between which values it lies (`reports.metrics.metric.Metric.upper`), a change is shown only if it is at both
 ends. A metric that a trial may end before (`reports.metrics.metric.Metric.at_least`) counts as long as the trial lasted
-there: the mean of one side is at least that of such values, which shows a change in one direction alone.
+there, and one of which a trial may see only a part (`in_part`) as that part: the mean of one side is at least that of
+such values, which shows a change in one direction alone.
 """
 
 import math
@@ -220,9 +221,13 @@ def _not_known(part: pd.DataFrame, metric: str) -> int:
 
 
 def _median_at_least(part: pd.DataFrame, metric: str) -> float:
-    if METRICS[metric].at_least is None or not _not_known(part, metric):
-        return math.nan
-    return stats.median(METRICS[metric].ends(part)[0])
+    return stats.median(METRICS[metric].ends(part)[0]) if _ended_before(part, metric) else math.nan
+
+
+def _ended_before(part: pd.DataFrame, name: str) -> bool:
+    """Whether trials ended before their value was known, or when a part of it was."""
+    metric = METRICS[name]
+    return bool(metric.at_least and _not_known(part, name)) or bool(metric.seen_in_part(part).any())
 
 
 def _inconclusive(base: pd.DataFrame, new: pd.DataFrame, metric: str) -> int:
@@ -288,9 +293,7 @@ def _by_lower_ends(
     Their values are replaced by what they are more than, so that the change is at least the one found if they are of
     NEW, and at most if of BASE: it may be shown in this direction only. If they are of both, it may be any.
     """
-    open_base, open_new = (
-        bool(METRICS[rule.metric].at_least and _not_known(part, rule.metric)) for part in (base, new)
-    )
+    open_base, open_new = (_ended_before(part, rule.metric) for part in (base, new))
     theirs, ours = (_by_repeat(part, METRICS[rule.metric].ends(part)[0]) for part in (base, new))
     if not (open_base or open_new) or not theirs or not ours:
         return None

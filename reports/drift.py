@@ -6,11 +6,14 @@ intervals of their iterations must lie further apart than one trial usually diff
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import log
 
 from reports.load import LoadedRun
 from reports.trial import Trial
 from reports.wording import at_size
 
+MOST_TOLD = 2
+"""Of more drifts, which then are the machine's as a whole, only the range is told."""
 MIN_DRIFT = 0.03
 """Relative differences below this between single trials do not count: two trials of one minute differ by as much."""
 
@@ -25,12 +28,17 @@ class Drift:
     ratio: float
     """Healthy speed afterwards over that before."""
 
-    def __str__(self) -> str:
+    @property
+    def where(self) -> str:
+        """The cell in words."""
         points = "".join(f", {axis}={value}" for axis, value in self.axes.items())
+        return f"{self.system}{at_size(self.size_bytes)}{points}"
+
+    def __str__(self) -> str:
         what = "bus bandwidth" if self.size_bytes else "speed"
         more = "more" if self.ratio > 1 else "less"
         return (
-            f"The machine drifted: {self.system}{at_size(self.size_bytes)}{points}: healthy {what} afterwards is "
+            f"The machine drifted: {self.where}: healthy {what} afterwards is "
             f"{100 * abs(self.ratio - 1):.1f} % {more} than before."
         )
 
@@ -53,8 +61,20 @@ def drifts(trials: Iterable[Trial]) -> list[Drift]:
 
 
 def drift_lines(run: LoadedRun) -> list[str]:
-    """A sentence for each drift of `run`, with its number if a report has several runs."""
-    return [f"{run.called}: {one}" if run.called else str(one) for one in drifts(run.final_trials)]
+    """A sentence for each drift of `run`, or one for many, with the run's number if a report has several runs."""
+    found = drifts(run.final_trials)
+    told = [*map(str, found)] if len(found) <= MOST_TOLD else [_together(found)]
+    return [f"{run.called}: {one}" if run.called else one for one in told]
+
+
+def _together(found: Sequence[Drift]) -> str:
+    ratios = [one.ratio for one in found]
+    low, high = (f"{100 * (ratio - 1):+.1f}".replace("-", "\N{MINUS SIGN}") for ratio in (min(ratios), max(ratios)))
+    worst = max(found, key=lambda one: abs(log(one.ratio)))
+    return (
+        f"The machine drifted: healthy speeds of {len(found)} cells changed by {low} to {high} % from before to after, "
+        f"that of {worst.where} most; summary.json has each."
+    )
 
 
 def _ratio(before: Sequence[Trial], after: Sequence[Trial]) -> float | None:

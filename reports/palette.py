@@ -59,9 +59,11 @@ def glyph(mark: int) -> str:
 def own(name: str) -> Place:
     """The place of a name, measured or simulated."""
     plain = name.removesuffix(SIMULATED)
+    if plain in OWN:
+        return OWN[plain]
     number = zlib.crc32(plain.encode())
-    others = len(GLYPHS) - OF_OTHERS
-    return OWN.get(plain, Place(number % len(OF_ALL), OF_OTHERS + number // len(OF_ALL) % others))
+    color = COLORS.index(OF_ALGORITHMS[plain]) if plain in OF_ALGORITHMS else number % len(OF_ALL)
+    return Place(color, OF_OTHERS + number // len(OF_ALL) % (len(GLYPHS) - OF_OTHERS))
 
 
 def places(systems: Iterable[str]) -> dict[str, Place]:

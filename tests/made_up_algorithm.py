@@ -37,7 +37,7 @@ from r2ccl_core.jobs.network import Network as JobNetwork  # noqa: E402
 from r2ccl_core.jobs.network import ratio  # noqa: E402
 from r2ccl_core.jobs.systems import system_named  # noqa: E402
 from r2ccl_core.model.topology import Topology  # noqa: E402
-from reports import model  # noqa: E402
+from reports import model, palette  # noqa: E402
 from reports.figures import choice_map, when_to_switch  # noqa: E402
 from reports.reproduce import jobs, theory  # noqa: E402
 from reports.setting import Setting  # noqa: E402
@@ -66,6 +66,7 @@ def main() -> None:
         "job": [system_named("turned").strategy, ratio(JobNetwork(Topology.uniform(3, 3, 1e9).lost(0, 0), "turned"))],
         "model": model.of_system(record, setting, {"R2CC_ALGO": "turned"}),
         "figure": [legend.get_texts()[0].get_text(), list(patch.get_facecolor()[:3])],
+        "palette": palette.COLORS[palette.own("turned").color],
         "caption": "Z Turned Ring" in when_to_switch.caption(frame),
         "reproduced": [turned.name in theory.GAP_ALGORITHMS, jobs.NAMES["turned"]],
         "document": [line for line in loaded(HERE / "parameters.py").tables("").splitlines() if "`turned`" in line],

@@ -41,6 +41,7 @@ def test_everything_else_knows_it(told: tuple[dict[str, Any], dict[str, Any]]) -
     assert found["job"] == ["turned", pytest.approx(1.125, rel=1e-3)]
     assert found["model"] == 7.0
     assert found["figure"] == ["Z  turned_ring", pytest.approx([0x12 / 255, 0x34 / 255, 0x56 / 255])]
+    assert found["palette"] == "#123456"
     assert found["caption"]
     assert found["reproduced"] == [True, "Turned Ring"]
     assert found["document"] == ["| `turned` | turned_ring | Turned Ring: made up for a test | after a loss | yes |"]

@@ -76,11 +76,8 @@ def _complaints(path: Path, changes: Sequence[str], inventory: Path | None) -> s
 def _of_change(change: str, error: ExperimentError) -> ExperimentError:
     """The mistake as one of the change; of a long one only the key is told."""
     key = change.partition("=")[0].strip()
-    if len(change) > MAX_WORD:
-        return ExperimentError(f"--set {key}=...", error.key, error.value, error.remedy)
-    if error.key == key:
-        return ExperimentError("--set", change, None, error.remedy)
-    return ExperimentError(f"--set: {change}", error.key, error.value, error.remedy)
+    which = "" if error.key == key else f" {key}=..." if len(change) > MAX_WORD else f" {change}"
+    return ExperimentError(f"--set{which}", error.key, error.value, error.remedy)
 
 
 def _load(

@@ -120,7 +120,7 @@ def test_an_interrupt_says_what_is_left_where_something_is(
     ("words", "line"),
     [
         (["sweep", "nowhere.toml"], "nowhere.toml: there is no such file"),
-        (["sweep", ALLREDUCE, "--set", "sweep.sead=1"], "--set: sweep.sead=1: unknown key; did you mean 'seed'?"),
+        (["sweep", ALLREDUCE, "--set", "sweep.sead=1"], "--set: sweep.sead: unknown key; did you mean 'seed'?"),
         (["sweep", ALLREDUCE, "--only", "size=3MiB"], "--only: size=3MiB: no such size"),
         (
             ["sweep", ALLREDUCE, *NOOP, "--set", "cluster.python=/no/python"],

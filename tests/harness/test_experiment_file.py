@@ -172,31 +172,31 @@ def test_other_sizes_need_no_word_of_those_of_the_file(tmp_path: Path) -> None:
     path.write_text("\n".join([ALLREDUCE.read_text(), *bounds]))
     kept = len(load(path).bounds)
     assert len(load(path, ['workload.sizes=["2MiB"]']).bounds) == kept - 1
-    with pytest.raises(InvalidExperimentError, match=r"iterations_by_size\.x=3: 'x' is not a size"):
+    with pytest.raises(InvalidExperimentError, match=r"iterations_by_size\.x: x: 'x' is not a size"):
         load(ALLREDUCE, ['workload.sizes=["2MiB"]', "workload.iterations_by_size.x=3"])
 
 
 @pytest.mark.parametrize(
     ("broken", "changes", "lines"),
     [
-        ("", ["sweep.repeats=0"], ["--set: sweep.repeats=0: must be at least 1"]),
+        ("", ["sweep.repeats=0"], ["--set: sweep.repeats: 0: must be at least 1"]),
         (
             "",
             ["sweep.seed=1", "system[balance].mode=9"],
-            ["--set: system[balance].mode=9: system[2].mode: 9: must be 0, 1, 2 or 3"],
+            ["--set system[balance].mode=9: system[2].mode: 9: must be 0, 1, 2 or 3"],
         ),
         (  # an intermediate state may be wrong; what it becomes counts
             "",
             ["cluster.hosts=1", "cluster.hosts=1", "sweep.repeats=2"],
-            ["--set: cluster.hosts=1: a collective needs at least 2"],
+            ["--set: cluster.hosts: 1: a collective needs at least 2"],
         ),
         ("", ["cluster.hosts=1", "cluster.hosts=3"], []),
         (  # the file's own mistake stays the file's, beside that of a change
             "warmup = 1",
             ["sweep.repeats=0"],
-            ["{file}: workload.warmup: -1: must be at least 0", "--set: sweep.repeats=0: must be at least 1"],
+            ["{file}: workload.warmup: -1: must be at least 0", "--set: sweep.repeats: 0: must be at least 1"],
         ),
-        ("", ["fault[0].nic=eth0"], ["--set: fault[0].nic=eth0: fault[0].rail: 1: give nic or rail, not both"]),
+        ("", ["fault[0].nic=eth0"], ["--set fault[0].nic=eth0: fault[0].rail: 1: give nic or rail, not both"]),
     ],
 )
 def test_a_mistake_that_a_change_makes_names_the_change(

@@ -655,6 +655,28 @@ def test_trials_that_ended_before_a_value_was_known_are_judged_by_what_it_is_mor
         assert (cells(found)[4], record["new_at_least"]) == ("4035 or more", 4035)
 
 
+@pytest.mark.parametrize(
+    ("cut", "conclusion", "shown"),
+    [
+        ((), "regression", ("100", "300")),
+        (("new",), "regression", ("100", "300 or more")),
+        (("base",), "not known in BASE", ("100 or more", "300")),  # it may have been 300 as well
+        (("base", "new"), "not known in NEW", ("100 or more", "300 or more")),
+    ],
+)
+def test_time_lost_of_which_trials_saw_a_part_is_at_least_that(
+    frames: tuple[pd.DataFrame, pd.DataFrame], cut: tuple[str, ...], conclusion: str, shown: tuple[str, str]
+) -> None:
+    sides = []
+    for frame, name, lost_ms in zip(frames, ("base", "new"), (100.0, 300.0), strict=True):
+        own = frame[(frame["system"] == "balance") & (frame["scenario"] != "healthy")].head(4)
+        around = [lost_ms - 1, lost_ms + 1, lost_ms - 1, lost_ms + 1]
+        sides.append(own.assign(lost_ms=pd.Series(around, own.index), cost_goes_on=name in cut))
+    found = only(compare(*sides, rules(metric="lost_ms", tolerance="50 ms")))
+    assert (found.conclusion, cells(found)[3:5]) == (conclusion, shown)
+    assert is_open([found]) == (conclusion == "not known in NEW")
+
+
 def test_what_neither_side_knows_is_told_and_leaves_a_written_rule_open(
     frames: tuple[pd.DataFrame, pd.DataFrame],
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 from synthetic_run import make_run
 
 from reports import machine, tables
+from reports.drift import drift_lines, drifts
 from reports.export import write_exports
 from reports.headline import Line, headline
 from reports.load import LoadedRun, load_folder
@@ -167,6 +168,26 @@ def test_a_machine_that_drifted_is_told_in_page_and_exports(loaded: LoadedRun, t
     sample = f'r2ccl_drift_ratio{{experiment="allreduce",case="",system="{trial.system}",size_bytes="1048576"}} '
     assert sample in (tmp_path / "metrics.prom").read_text()
     assert [told for told in content([loaded], frame, lines).sentences if "drifted" in told] == []
+
+
+def test_many_drifts_are_one_sentence(loaded: LoadedRun) -> None:
+    trial = next(t for t in loaded.trials if t.fault is None or t.status == "ok")
+    whole = [i for i in trial.iterations if i.phase == "before"]
+    ends = [
+        trial.model_copy(
+            update={
+                "trial_id": f"{when}{size}", "scenario": f"healthy_{when}", "fault": None, "size_bytes": size << 20,
+                "iterations": tuple(whole if when == "before" else [replace_speed(i, ratio) for i in whole]),
+            }
+        )
+        for size, ratio in ((1, 0.5), (2, 1.25), (4, 0.8))
+        for when in ("before", "after")
+    ]  # fmt: skip
+    assert drift_lines(replace(loaded, trials=tuple(ends[:4]))) == [str(one) for one in drifts(ends[:4])]
+    assert drift_lines(replace(loaded, trials=tuple(ends))) == [
+        "The machine drifted: healthy speeds of 3 cells changed by \N{MINUS SIGN}50.0 to +25.0 % from before to after, "
+        f"that of {trial.system} at 1MiB most; summary.json has each."
+    ]
 
 
 def replace_speed(iteration: Iteration, factor: float) -> Iteration:

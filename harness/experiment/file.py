@@ -57,6 +57,8 @@ def _with_causes(
     told = {str(error): error for error in errors}
     unexplained = {text for text, error in told.items() if error.file == str(path)}
     for count, change in reversed(list(enumerate(changes))):
+        if not unexplained:
+            break
         before = _complaints(path, changes[:count], inventory)
         for text in unexplained - before:
             told[text] = _of_change(change, told[text])
